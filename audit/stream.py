@@ -1,0 +1,122 @@
+"""What one reply said, step by step, as canonical bytes and digests.
+
+In goes a list of steps (token id, its logprob, the top-k), out come the bytes that are hashed and stored, and back.
+This module also owns canonical JSON, because every digest of a record hangs on it; docs/reference/record.md is its
+specification. It compares nothing and knows no server.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from audit.errors import EvidenceError
+
+__all__ = ["FORMAT", "Step", "Stream", "canonical", "digest", "text_digest", "token_digest"]
+
+FORMAT = 1
+_DIALECT = "completion"
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    r"""Encode `value` as canonical JSON: sorted keys, no spaces, ASCII, floats as `repr`, one `\n`.
+
+    The standard library's encoder is used although msgspec is 20 times faster: msgspec writes 36 % of random float32
+    values with other digits.
+
+    Raises: ValueError for NaN and infinities, TypeError for what JSON cannot hold.
+    """
+    return _ENCODER.encode(value).encode("ascii") + b"\n"
+
+
+def digest(data: bytes) -> str:
+    """Return `sha256:` and the 64 hex digits of `data`."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """Return the digest of a text without its spaces.
+
+    Some tokenizers drop spaces before punctuation when a server echoes a prompt, and keep them in /detokenize.
+    """
+    return digest(text.replace(" ", "").encode("utf-8", "surrogatepass"))
+
+
+def token_digest(tokens: Sequence[int]) -> str:
+    """Return the digest of a token stream: the canonical JSON of its list of ids."""
+    return digest(canonical(list(tokens)))
+
+
+class Step(NamedTuple):
+    """One generated position.
+
+    `logprob` is in nats, None at a hole; `top` holds (token id, logprob in nats or None) in the server's order.
+    """
+
+    token: int
+    logprob: float | None
+    top: tuple[tuple[int, float | None], ...]
+
+
+class Stream(NamedTuple):
+    """The ordered steps of one reply, with the `n_probs` that they were asked with.
+
+    `n_probs` is part of the identity: for equal logits another `n_probs` gives other logprobs, since the server
+    sums the softmax over a partially sorted vector.
+    """
+
+    n_probs: int
+    steps: tuple[Step, ...]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The token stream."""
+        return tuple(step.token for step in self.steps)
+
+    @property
+    def holes(self) -> int:
+        """How many steps have no entry although logprobs were asked for."""
+        return sum(not step.top for step in self.steps) if self.n_probs else 0
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical form: a header line, then one line a step."""
+        lines = [_ENCODER.encode({"dialect": _DIALECT, "format": FORMAT, "n_probs": self.n_probs})]
+        lines += [_ENCODER.encode(step) for step in self.steps]
+        return ("\n".join(lines) + "\n").encode("ascii")
+
+    @property
+    def logprob_digest(self) -> str:
+        """The digest of the whole stream: equal only if every id and every logprob is."""
+        return digest(self.to_bytes())
+
+    @property
+    def token_digest(self) -> str:
+        """The digest of the ids alone."""
+        return token_digest(self.tokens)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Stream":
+        """Read a stream back from its canonical form.
+
+        Raises: EvidenceError where the bytes are not exactly what `to_bytes` writes.
+        """
+        try:
+            header, *lines = [json.loads(line) for line in data.decode("ascii").splitlines()]
+            steps = tuple(_step(*line) for line in lines)
+            stream = cls(int(header["n_probs"]), steps)
+            again = stream.to_bytes()
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            raise EvidenceError(f"a stream of {len(data)} bytes cannot be read: {error}") from error
+        if again != data:
+            raise EvidenceError(f"a stream of {len(data)} bytes is not in canonical form")
+        return stream
+
+
+def _step(token: int, logprob: float | None, top: Sequence[tuple[int, float | None]]) -> Step:
+    """Read a step; what has another type than it should is written back differently, and so refused."""
+    return Step(int(token), _nats(logprob), tuple((int(entry), _nats(nats)) for entry, nats in top))
+
+
+def _nats(value: float | None) -> float | None:
+    return None if value is None else float(value)
