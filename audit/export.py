@@ -1,0 +1,73 @@
+"""A copy of a run that shows no prompt and no stream, and can still be judged.
+
+In goes a sealed run folder, out comes a copy in which manifest, history and seal are the same bytes. What is left out
+is listed by name and digest in omitted.json, outside the seal, with the plan without its prompts' words, so that a
+reader can still unfold it. Nothing is judged here.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from audit.errors import UsageError
+from audit.plan import Plan
+from audit.store import DERIVED_SUMS, OMITTED, SUMS, Run
+from audit.stream import FORMAT, canonical
+
+__all__ = ["export_digests"]
+
+_PLACEHOLDERS = ("{registered}", "{block}")
+
+
+def _bears_prompts(run: Run) -> set[str]:
+    """Return the facts that hold a prompt: frozen prompts and request bodies."""
+    names = {name for prompts in run.manifest.prompts.values() for name in prompts.values()}
+    names |= {line.request for line in run.lines() if hasattr(line, "request")}
+    return {f"facts/{name.removeprefix('sha256:')}.json" for name in names}
+
+
+def _without_words(plan: Plan) -> dict[str, Any]:
+    """Return the plan in which each prompt's words are gone but for the placeholders, which decide how it unfolds."""
+    values: dict[str, Any] = plan.model_dump(mode="json")
+    for name, prompt in values["prompts"].items():
+        kept = "".join(word for word in _PLACEHOLDERS if plan.prompts[name].holds(word))
+        prompt.update(text=kept, chat=None, ids=None)
+    return values
+
+
+def export_digests(folder: Path, copy: Path) -> int:
+    """Write the copy.
+
+    Args:
+        folder: a sealed run.
+        copy: the folder to write, which must not exist.
+
+    Returns: how many files are left out.
+    Raises: UsageError where the run is unsealed or the copy exists.
+    """
+    run = Run.open(folder)
+    if run.seal is None:
+        raise UsageError(f"{folder} is unsealed: its run did not end", hint="only a sealed run can be exported")
+    sums = [line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines()]
+    bearing = _bears_prompts(run)
+    hidden = {"plan.json", "registration/plan.json", "registration/plan.toml"}
+    omitted = {
+        path: f"sha256:{digest}"
+        for digest, path in sums
+        if path.startswith(("streams/", "rows/", "bodies/")) or path in bearing or path in hidden
+    }
+    try:
+        copy.mkdir(parents=True)
+        for _, path in sums:
+            if path not in omitted:
+                (copy / path).parent.mkdir(exist_ok=True)
+                shutil.copyfile(folder / path, copy / path)
+        shutil.copyfile(folder / SUMS, copy / SUMS)
+    except OSError as error:
+        raise UsageError(f"{copy}: the copy cannot be written: {error.strerror}", hint="give a new folder") from error
+    listed = {"format": FORMAT, "files": omitted, "plan": _without_words(run.plan)}
+    (copy / OMITTED).write_bytes(canonical(listed))
+    for name in ("findings.json", "cells.csv", DERIVED_SUMS):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, copy / name)
+    return len(omitted)

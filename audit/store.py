@@ -1,0 +1,316 @@
+"""The run folder: written by appending facts, sealed once, read back strictly.
+
+`RunWriter` takes manifest, history lines and content-addressed bytes; `Run` reads them back and checks the chain and
+every digest on the way. docs/reference/record.md describes the folder. Neither class knows what a fact means.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from audit.errors import EvidenceError, UsageError
+from audit.plan import Plan
+from audit.record import Begin, Line, Manifest, line_from_bytes, to_bytes
+from audit.rows import Rows
+from audit.stream import FORMAT, Stream, digest
+
+__all__ = ["DERIVED_SUMS", "OMITTED", "SUMS", "Run", "RunWriter", "write_derived"]
+
+SUMS = "SHA256SUMS"
+DERIVED_SUMS = "DERIVED.SHA256SUMS"
+OMITTED = "omitted.json"
+_KINDS = {"streams": ".jsonl", "rows": ".f32", "facts": ".json", "bodies": ""}
+_PARTIAL = ".partial"
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a file that must not exist yet, whole or not at all under its name, and not through a link.
+
+    Raises: EvidenceError where it exists; UsageError where it cannot be written.
+    """
+    if path.exists() or path.is_symlink():
+        raise EvidenceError(f"{path} exists already, and evidence is written once")
+    _write(path, data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, in the place of one that has its name, and not through a link."""
+    partial = path.with_name(path.name + _PARTIAL)
+    try:
+        partial.unlink(missing_ok=True)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        partial.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _sums(folder: Path, paths: list[str]) -> bytes:
+    lines = []
+    for path in sorted(paths):
+        with (folder / path).open("rb") as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path}\n")
+    return "".join(lines).encode()
+
+
+def _files(folder: Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+
+
+class RunWriter:
+    """Writes one run folder; every line is handed to the system before the call returns."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder, which must not exist or be empty.
+
+        Raises: UsageError where it cannot be made or holds something.
+        """
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise UsageError(f"{folder} is not empty", hint="give another --out, or continue it with --resume")
+            for kind in _KINDS:
+                (folder / kind).mkdir()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+            self._history = os.open(folder / "history.jsonl", flags, 0o644)
+        except OSError as error:
+            raise UsageError(f"{folder}: a run cannot be written here: {error.strerror}") from error
+        self._anchor_ns = time.monotonic_ns()
+        self._count = 0
+        self._prev = ""
+
+    def since_anchor(self, monotonic_ns: int) -> int:
+        """Return a monotonic time in nanoseconds since this process's anchor."""
+        return monotonic_ns - self._anchor_ns
+
+    def begin(self, manifest: Manifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
+        """Write plan, registered files, manifest and the first line.
+
+        Args:
+            manifest: the manifest.
+            plan: the resolved plan.json.
+            registration: the registered files by name; empty without a registration.
+        """
+        _write_new(self.folder / "plan.json", plan)
+        if registration:
+            (self.folder / "registration").mkdir()
+        for name, data in registration.items():
+            _write_new(self.folder / "registration" / name, data)
+        data = to_bytes(manifest)
+        _write_new(self.folder / "manifest.json", data)
+        self._prev = digest(data)
+        self.append(Begin(process=0, wall_ns=time.time_ns()))
+
+    def append(self, line: Line) -> None:
+        """Append a line, linked to the one before it."""
+        at_ns = self.since_anchor(time.monotonic_ns())
+        data = to_bytes(msgspec.structs.replace(line, n=self._count, prev=self._prev, at_ns=at_ns))
+        try:
+            written = os.write(self._history, data)
+        except OSError as error:
+            raise UsageError(f"{self.folder}/history.jsonl: cannot be written: {error.strerror}") from error
+        if written != len(data):
+            raise UsageError(f"{self.folder}: only {written} of {len(data)} bytes of a history line could be written")
+        self._prev = digest(data)
+        self._count += 1
+
+    def sync(self) -> None:
+        """Wait until the history is on the medium."""
+        os.fsync(self._history)
+
+    def put(self, kind: str, data: bytes) -> str:
+        """Store bytes under their digest in `streams`, `rows`, `facts` or `bodies`, once.
+
+        Returns: the digest.
+        """
+        name = digest(data)
+        path = self.folder / kind / (name.removeprefix("sha256:") + _KINDS[kind])
+        if not path.exists():
+            _write_new(path, data)
+        return name
+
+    def put_fact(self, data: bytes) -> str:
+        """Store a fact."""
+        return self.put("facts", data)
+
+    def seal(self) -> str:
+        """Write the seal over everything in the folder and close the history.
+
+        Returns: the digest of the seal, which is what one deposits.
+        """
+        for left in self.folder.rglob("*" + _PARTIAL):
+            left.unlink()
+        self.close()
+        for kind in _KINDS:
+            if not any((self.folder / kind).iterdir()):
+                (self.folder / kind).rmdir()
+        data = _sums(self.folder, _files(self.folder))
+        _write_new(self.folder / SUMS, data)
+        return digest(data)
+
+    def close(self) -> None:
+        """Bring the history to the medium and close it; a second call does nothing."""
+        if self._history >= 0:
+            os.fsync(self._history)
+            os.close(self._history)
+            self._history = -1
+
+
+class _Format(msgspec.Struct):
+    """The one field that every format of a manifest has."""
+
+    format: int
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise EvidenceError(f"{path}: {error.strerror}") from error
+
+
+def _listed(path: Path) -> dict[str, str]:
+    """Return name and hex digest of each line of a list of sums."""
+    try:
+        return {name: hexed for hexed, name in (line.split("  ", 1) for line in path.read_text("utf-8").splitlines())}
+    except ValueError as error:
+        raise EvidenceError(f"{path} is no list of digests and files") from error
+
+
+class Run:
+    """A run folder, read; digests are checked as things are read, and a mismatch is an EvidenceError."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the folder and read the manifest.
+
+        Raises: UsageError where this is no run of this format; EvidenceError where the manifest cannot be read.
+        """
+        self.folder = folder
+        path = folder / "manifest.json"
+        if not path.is_file():
+            raise UsageError(
+                f"{folder} is no run: it holds no manifest.json", hint="give the folder that `run` printed"
+            )
+        self._manifest_bytes = path.read_bytes()
+        try:
+            # Another format may have other fields, so it is looked at before the rest.
+            found = msgspec.json.decode(self._manifest_bytes, type=_Format).format
+            if found != FORMAT:
+                raise UsageError(f"{path} has format {found}, this program reads format {FORMAT}")
+            self.manifest = msgspec.json.decode(self._manifest_bytes, type=Manifest)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise EvidenceError(f"{path}: {error}") from error
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that was executed."""
+        data = _read(self.folder / "plan.json")
+        if digest(data) != self.manifest.plan:
+            raise EvidenceError(f"{self.folder}/plan.json is not the plan that the manifest names")
+        return Plan.parse(msgspec.json.decode(data), name="plan.json")
+
+    @cached_property
+    def seal(self) -> str | None:
+        """The digest of the seal, None for an unsealed run.
+
+        What is not named by its own digest is compared with the seal here; the rest when it is read.
+
+        Raises: EvidenceError where a file differs from the seal, or the seal cannot be read.
+        """
+        path = self.folder / SUMS
+        if not path.is_file():
+            return None
+        data = path.read_bytes()
+        for name, expected in _listed(path).items():
+            if name.split("/")[0] in _KINDS or not (self.folder / name).is_file():
+                continue
+            if _sums(self.folder, [name]) != f"{expected}  {name}\n".encode():
+                raise EvidenceError(f"{self.folder}/{name} is not the file that was sealed")
+        return digest(data)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the history, checking number and chain.
+
+        Raises: EvidenceError at the first line that does not follow from the one before.
+        """
+        prev = digest(self._manifest_bytes)
+        path = self.folder / "history.jsonl"
+        if not path.is_file():
+            raise EvidenceError(f"{path} is missing")
+        with path.open("rb") as file:
+            for number, data in enumerate(file):
+                if not data.endswith(b"\n"):
+                    raise EvidenceError(f"{self.folder}/history.jsonl: line {number} is incomplete")
+                line = line_from_bytes(data)
+                if line.n != number or line.prev != prev:
+                    raise EvidenceError(f"{self.folder}/history.jsonl: line {number} does not follow the one before")
+                prev = digest(data)
+                yield line
+
+    def _read(self, kind: str, name: str) -> bytes:
+        path = self.folder / kind / (name.removeprefix("sha256:") + _KINDS[kind])
+        data = _read(path)
+        if digest(data) != name:
+            raise EvidenceError(f"{path} holds other bytes than its name says")
+        return data
+
+    def has(self, kind: str, name: str) -> bool:
+        """Tell whether this copy holds the bytes of a digest."""
+        return (self.folder / kind / (name.removeprefix("sha256:") + _KINDS[kind])).is_file()
+
+    def stream(self, name: str) -> Stream:
+        """Read a stream by its digest."""
+        return Stream.from_bytes(self._read("streams", name))
+
+    def rows(self, name: str, shape: tuple[int, int]) -> Rows:
+        """Read rows by the digest of their file."""
+        return Rows.from_bytes(self._read("rows", name), shape)
+
+    def fact(self, name: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Read a fact by its digest."""
+        return msgspec.json.decode(self._read("facts", name))
+
+    def registration(self) -> dict[str, bytes]:
+        """Return the registered files by name, without what this copy leaves out; empty without a registration.
+
+        Raises: EvidenceError where one is not the file that the manifest names.
+        """
+        named = self.manifest.registration.files if self.manifest.registration is not None else {}
+        folder = self.folder / "registration"
+        files = {path.name: _read(path) for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+        for name, data in files.items():
+            if digest(data) != named.get(name, {}).get("sha256"):
+                raise EvidenceError(f"{folder}/{name} is not the registered file that the manifest names")
+        return files
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Open a run folder."""
+        return cls(folder)
+
+
+def write_derived(folder: Path, files: dict[str, bytes]) -> None:
+    """Write derived files anew, with their list, and touch no evidence.
+
+    Raises: UsageError where the run is unsealed; EvidenceError where a name is that of evidence, or leads elsewhere.
+    """
+    if not (folder / SUMS).is_file():
+        raise UsageError(f"{folder} is unsealed, so nothing is derived from it")
+    old = folder / DERIVED_SUMS
+    evidence = {*_listed(folder / SUMS), SUMS, OMITTED, DERIVED_SUMS, *_KINDS}
+    for name in [*files, *(_listed(old) if old.is_file() else [])]:
+        if name in evidence or "/" in name or name in {"", ".", ".."}:
+            raise EvidenceError(f"{folder}/{name} is evidence or elsewhere, so it cannot be a derived file")
+    for name in _listed(old) if old.is_file() else []:
+        (folder / name).unlink(missing_ok=True)
+    for name, data in files.items():
+        _write(folder / name, data)
+    _write(old, _sums(folder, list(files)))

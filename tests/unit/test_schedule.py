@@ -1,0 +1,120 @@
+"""A wave is released at once, each member after its own delay; solo trials are paced."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from audit.schedule import Pace, wave
+
+
+def test_all_members_start_before_any_ends() -> None:
+    """A member that waits for all others ends: nobody is held back until another is done."""
+
+    async def run() -> list[int]:
+        started: list[int] = []
+        everybody = asyncio.Event()
+
+        async def member(number: int) -> int:
+            started.append(number)
+            if len(started) == 64:
+                everybody.set()
+            await everybody.wait()
+            return number
+
+        jobs: list[Callable[[], Any]] = [lambda number=number: member(number) for number in range(64)]  # type: ignore[misc]
+        async with asyncio.timeout(10):
+            found = await wave(jobs, delays_ns=[0] * 64)
+        assert started == list(range(64))
+        return found
+
+    assert asyncio.run(run()) == list(range(64))
+
+
+def test_no_member_starts_before_the_release() -> None:
+    """Jobs are called by their members, not when the wave is formed."""
+
+    async def run() -> list[str]:
+        told: list[str] = []
+
+        async def member(name: str) -> None:
+            told.append(name)
+
+        waiting = wave([lambda: member("a"), lambda: member("b")], delays_ns=[0, 0])
+        await asyncio.sleep(0)
+        told.append("formed")
+        await waiting
+        return told
+
+    assert asyncio.run(run()) == ["formed", "a", "b"]
+
+
+def test_delays_order_the_starts_and_results_keep_the_order_of_the_jobs() -> None:
+    """Each member starts no earlier than its delay after the release."""
+    delays_ns = [30_000_000, 0, 10_000_000, 20_000_000]
+
+    async def run() -> tuple[list[int], list[tuple[int, int]]]:
+        starts: list[tuple[int, int]] = []
+
+        async def member(number: int) -> int:
+            starts.append((number, time.monotonic_ns()))
+            return number
+
+        jobs: list[Callable[[], Any]] = [lambda number=number: member(number) for number in range(4)]  # type: ignore[misc]
+        return await wave(jobs, delays_ns=delays_ns), starts
+
+    results, starts = asyncio.run(run())
+    assert results == [0, 1, 2, 3]
+    assert [number for number, _ in starts] == [1, 2, 3, 0]
+    released_ns = starts[0][1]
+    # The undelayed member starts some microseconds after the release that the others count from.
+    assert all(at_ns - released_ns >= delays_ns[number] - 2_000_000 for number, at_ns in starts)
+
+
+def test_a_delay_for_every_job() -> None:
+    """Jobs and delays that do not match are a bug of the caller."""
+
+    async def nothing() -> None:
+        """Do nothing."""
+
+    async def run() -> None:
+        await wave([nothing, nothing], delays_ns=[0])
+
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(run())
+    assert caught.group_contains(ValueError, match="shorter")
+
+
+def test_a_member_that_breaks_breaks_the_wave() -> None:
+    """No result is made up for it, and no member runs on."""
+
+    async def run() -> None:
+        async def broken() -> None:
+            raise RuntimeError("broken")
+
+        async def endless() -> None:
+            await asyncio.Event().wait()
+
+        await wave([endless, broken], delays_ns=[0, 0])
+
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(run())
+    assert caught.group_contains(RuntimeError, match="broken")
+
+
+@pytest.mark.parametrize(("per_second", "starts", "least_s"), [(20.0, 21, 1.0), (10.5, 11, 0.95), (2.0, 2, 0.0)])
+def test_no_more_starts_a_second_than_asked_for(per_second: float, starts: int, least_s: float) -> None:
+    """Waiting takes at least as long as the pace says; far longer would be another pace."""
+
+    async def run() -> float:
+        pace, begun = Pace(per_second), time.monotonic()
+        for _ in range(starts):
+            await pace.wait()
+        return time.monotonic() - begun
+
+    took_s = asyncio.run(run())
+    assert least_s <= took_s + 0.01 < 10.0
