@@ -1,0 +1,256 @@
+"""The history, read once and indexed: for each server its units with their last attempt, and who it was when.
+
+In goes a run, out comes one `Evidence` a server and the plan's trials by name. Facts are put where a proof finds them;
+nothing is judged here. The cost is one pass over the history.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from audit.errors import EvidenceError
+from audit.plan import Plan
+from audit.proofs import Flight, Identity, Moment, Origin, UnitFacts
+from audit.record import Attested, Complete, Invoke, Process, Reply, Resume, ServerEntry, ServerLine, Skip, Snapshot
+from audit.store import Run
+from audit.trial import Block, Trial, Unit
+
+__all__ = ["Attempt", "Evidence", "Outcome", "Planned", "planned_trials", "read_evidence"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One trial of the plan with the unit and block that it belongs to, and the key of its prompt."""
+
+    trial: Trial
+    unit: Unit
+    block: Block
+    prompt: str
+
+
+@dataclass(kw_only=True)
+class Attempt:
+    """One try at a unit; its requests with their answers by trial and part."""
+
+    number: int
+    before: Snapshot | None = None
+    after: Snapshot | None = None
+    requests: dict[str, dict[int, tuple[Invoke, Complete | None]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a complete trial said as a whole: of `prefixes` the joined stream. `file` is the digest of stored rows."""
+
+    logprob: str | None
+    token: str
+    steps: int
+    holes: int
+    file: str | None
+
+
+@dataclass(kw_only=True)
+class Evidence:
+    """Everything that the history says about one server."""
+
+    entry: ServerEntry
+    planned: Mapping[str, Planned]
+    prompts: Mapping[str, str]
+    identities: list[tuple[ServerLine, Identity]] = field(default_factory=list)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    skips: dict[str, Skip] = field(default_factory=dict)
+    answered: list[tuple[Invoke, Complete]] = field(default_factory=list)
+    invoke_lines: list[int] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """The server's label."""
+        return self.entry.label
+
+    @cached_property
+    def slots(self) -> int:
+        """How many slots the server has."""
+        return self.entry.attested.slots
+
+    def answers(self, trial: str) -> tuple[tuple[Invoke, Complete | None], ...]:
+        """Return the requests of a trial's last attempt with their answers, by part."""
+        attempt = self.attempts.get(self.planned[trial].unit.unit)
+        requests = attempt.requests.get(trial, {}) if attempt is not None else {}
+        return tuple(requests[part] for part in sorted(requests))
+
+    def replies(self, trial: str) -> tuple[Reply, ...]:
+        """Return the replies of a trial's last attempt, by part."""
+        return tuple(
+            complete.reply for _, complete in self.answers(trial) if complete is not None and complete.reply is not None
+        )
+
+    def outcome(self, trial: str) -> Outcome | None:
+        """Return what a trial said, or None where it is not complete."""
+        planned, replies = self.planned[trial].trial, self.replies(trial)
+        if len(replies) != (planned.steps if planned.form == "prefixes" else 1):
+            return None
+        last = replies[-1]
+        said = last if planned.form != "prefixes" else last.joined
+        if said is None:
+            raise EvidenceError(f"{self.label}: {trial} is complete, but its replies are not joined into one stream")
+        file = last.rows.file if last.rows is not None else None
+        return Outcome(logprob=said.logprob, token=said.token, steps=said.steps, holes=said.holes, file=file)
+
+    def flights(self, trial: str) -> tuple[Flight | None, ...]:
+        """Return a trial's requests as a proof sees them, None for one without reply."""
+        planned = self.planned[trial].trial
+        return tuple(_flight(planned, invoke, complete) for invoke, complete in self.answers(trial))
+
+    def facts(self, unit: Unit, *, invoked_only: bool = False) -> UnitFacts:
+        """Return a unit's last attempt; a member that was never sent is None, or left out with `invoked_only`."""
+        attempt = self.attempts.get(unit.unit) or Attempt(number=-1)
+        flights: list[Flight | None] = []
+        for trial in unit.trials:
+            found = self.flights(trial.trial)
+            flights += found or ([] if invoked_only else [None])
+        return UnitFacts(before=_moment(attempt.before), after=_moment(attempt.after), flights=tuple(flights))
+
+    def identities_before(self, snapshot: Snapshot | None) -> Sequence[Identity]:
+        """Return the server lines up to a snapshot, oldest first."""
+        if snapshot is None:
+            return ()
+        return [identity for line, identity in self.identities if line.n < snapshot.n]
+
+    def origin(self, trial: str, phases: Sequence[str]) -> Origin | None:
+        """Return what stands between a trial's request and the latest server line of one of `phases`."""
+        answers, attempt = self.answers(trial), self.attempts.get(self.planned[trial].unit.unit)
+        if not answers or attempt is None:
+            return None
+        at = answers[0][0].n
+        fitting = [line for line, _ in self.identities if line.n < at and line.phase in phases]
+        if not fitting:
+            return None
+        latest = fitting[-1]
+        between = bisect_left(self.invoke_lines, at) - bisect_left(self.invoke_lines, latest.n)
+        return Origin(
+            process=_process(latest.attested.process),
+            earlier=tuple(_process(line.attested.process) for line, _ in self.identities if line.n < latest.n),
+            invokes_between=between,
+            adjacent=attempt.before is not None and attempt.before.n == latest.n + 1,
+            restarted=latest.phase == "restart",
+        )
+
+
+def planned_trials(plan: Plan, registered: str) -> dict[str, Planned]:
+    """Return every trial of the plan by its name, in the order in which they run."""
+    return {
+        trial.trial: Planned(trial=trial, unit=unit, block=block, prompt=plan.prompt_key(trial, block.block))
+        for block in plan.unfold(registered)
+        for unit in block.units
+        for trial in unit.trials
+    }
+
+
+def read_evidence(run: Run) -> dict[str, Evidence]:
+    """Read the history of a run, by server label in run order.
+
+    Raises: EvidenceError where a line names a server, a trial or a request that there is not.
+    """
+    planned = planned_trials(run.plan, run.manifest.registered)
+    found = {
+        entry.label: Evidence(entry=entry, planned=planned, prompts=run.manifest.prompts.get(entry.label, {}))
+        for entry in run.manifest.servers
+    }
+    resumed = dict.fromkeys(found, False)
+    for line in run.lines():
+        if isinstance(line, Resume):
+            resumed = dict.fromkeys(found, True)
+            continue
+        label = getattr(line, "server", None)
+        if label is None:
+            continue
+        if label not in found:
+            raise EvidenceError(f"history.jsonl: line {line.n} names the server {label!r}, which the manifest does not")
+        _add(found[label], line, resumed=resumed[label])
+        resumed[label] = resumed[label] and not isinstance(line, ServerLine)
+    return found
+
+
+def _add(evidence: Evidence, line: Any, *, resumed: bool) -> None:  # noqa: ANN401 - any line of the history
+    """Put one line where it belongs; `resumed` says that no server line has come since a resume."""
+    match line:
+        case ServerLine():
+            evidence.identities.append((line, _identity(line, resumed=resumed)))
+        case Snapshot(unit=str(unit), when=when):
+            setattr(_attempt(evidence, unit, line), when, line)
+        case Skip():
+            evidence.skips[line.unit] = line
+        case Invoke():
+            if line.trial not in evidence.planned or evidence.planned[line.trial].unit.unit != line.unit:
+                raise EvidenceError(f"history.jsonl: line {line.n}: the unit {line.unit} has no trial {line.trial}")
+            evidence.invoke_lines.append(line.n)
+            _attempt(evidence, line.unit, line).requests.setdefault(line.trial, {})[line.part] = (line, None)
+        case Complete():
+            requests = _attempt(evidence, line.unit, line).requests.get(line.trial, {})
+            invoke, answer = requests.get(line.part, (None, None))
+            if invoke is None or answer is not None:
+                raise EvidenceError(
+                    f"history.jsonl: line {line.n} answers a request of {line.trial} that does not wait for one"
+                )
+            requests[line.part] = (invoke, line)
+            evidence.answered.append((invoke, line))
+
+
+def _attempt(evidence: Evidence, unit: str, line: Snapshot | Invoke | Complete) -> Attempt:
+    """Return the attempt that a line belongs to, which replaces an earlier one of its unit."""
+    known = evidence.attempts.get(unit)
+    if known is None or known.number < line.attempt:
+        known = evidence.attempts[unit] = Attempt(number=line.attempt)
+        evidence.skips.pop(unit, None)
+    if line.attempt < known.number:
+        raise EvidenceError(
+            f"history.jsonl: line {line.n} is of attempt {line.attempt} of {unit}, after attempt {known.number}"
+        )
+    return known
+
+
+def _identity(line: ServerLine, *, resumed: bool) -> Identity:
+    said: Attested = line.attested
+    return Identity(
+        props=said.props,
+        process=_process(said.process),
+        lasting=(said.build_info, said.model, said.models, said.slots, said.n_ctx, said.vocabulary),
+        explained=resumed or line.phase == "restart",
+    )
+
+
+def _process(process: Process) -> tuple[str | None, str | None]:
+    return process.start, process.media_marker
+
+
+def _moment(snapshot: Snapshot | None) -> Moment | None:
+    if snapshot is None:
+        return None
+    return Moment(
+        slots=None if snapshot.slots is None else tuple(snapshot.slots),
+        metrics=snapshot.metrics,
+        props=snapshot.props,
+        process=_process(snapshot.process),
+    )
+
+
+def _flight(trial: Trial, invoke: Invoke, complete: Complete | None) -> Flight | None:
+    reply = complete.reply if complete is not None else None
+    if complete is None or reply is None:
+        return None
+    if complete.last_byte_ns is None:
+        raise EvidenceError(f"history.jsonl: line {complete.n} holds a reply that never ended")
+    return Flight(
+        slot=invoke.slot,
+        cache=trial.cache,
+        end_ns=complete.last_byte_ns,
+        id_slot=reply.id_slot,
+        tokens_evaluated=reply.tokens_evaluated,
+        cache_n=reply.cache_n,
+        prompt_n=reply.prompt_n,
+        prompt_ms=reply.prompt_ms,
+        predicted_n=reply.predicted_n,
+        predicted_ms=reply.predicted_ms,
+    )

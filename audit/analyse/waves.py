@@ -1,0 +1,68 @@
+"""Three claims about waves of equal requests, for each server, kind and level.
+
+In go the table of trials and the plan, out come the entries of findings.json. *Repeatable*: a member of a wave equals
+the same member of the next. *Wave-independent*: all members of all waves are one class. *Batch-invariant*: that class
+is the baseline's.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from audit.plan import Plan
+
+__all__ = ["wave_entries"]
+
+_KINDS = ("greedy", "seeded")
+
+
+def wave_entries(table: pd.DataFrame, *, plan: Plan, servers: Sequence[str]) -> list[dict[str, Any]]:
+    """Return one entry for each server, kind and planned level."""
+    levels = {
+        kind: sorted(
+            {level for entry in plan.conditions if entry.name == f"concurrent_{kind}" for level in entry.levels}
+        )
+        for kind in _KINDS
+    }
+    # A repeated wave stands in the block of the wave that it repeats.
+    condition = table["block"].str.partition("/")[0]
+    members = table[table["usable"] & table["family"].isin(["concurrent_greedy", "concurrent_seeded", "wave_repeat"])]
+    groups = dict(iter(members.groupby(["server", condition.loc[members.index]], sort=False)))
+    return [
+        {
+            "server": server,
+            "kind": kind,
+            "level": level,
+            **_claims(groups.get((server, f"concurrent_{kind}_c{level}"), members.iloc[:0])),
+        }
+        for server in servers
+        for kind in _KINDS
+        for level in levels[kind]
+    ]
+
+
+def _claims(members: pd.DataFrame) -> dict[str, Any]:
+    """Count the claims over the usable members of all waves of one kind and level."""
+    again = members[members["family"] == "wave_repeat"]
+    prompts = [prompt for _, prompt in members.groupby("prompt", sort=False)]
+    several = [prompt for prompt in prompts if len(prompt["unit"].unique()) > 1]
+    return {
+        "waves": int(members["unit"].nunique()),
+        "repeatable": _ruled(int((again["outcome"] == "identical").sum()), len(again)),
+        "wave_independent": _ruled(sum(_one_class(prompt) for prompt in several), len(several)),
+        "batch_invariant": _ruled(sum(_is_baseline(prompt) for prompt in prompts), len(prompts)),
+    }
+
+
+def _ruled(k: int, n: int) -> dict[str, int]:
+    return {"k": k, "n": n}
+
+
+def _one_class(prompt: pd.DataFrame) -> bool:
+    """Tell whether all members gave one stream; a stream with holes equals nothing."""
+    return bool(len(prompt["logprob"].unique()) == 1 and (prompt["holes"] == 0).all())
+
+
+def _is_baseline(prompt: pd.DataFrame) -> bool:
+    return bool(((prompt["logprob"] == prompt["baseline_logprob"]) & (prompt["holes"] == 0)).all())

@@ -1,0 +1,118 @@
+"""A registration's files, as one begins them.
+
+In goes a folder, out come PREREG.md, plan.toml and predictions.json to be edited, and later plan.json, resolved from
+plan.toml. A registration that is committed is never written to.
+"""
+
+from pathlib import Path
+
+from audit.errors import UsageError
+from audit.plan import Plan
+from audit.prereg.registration import FILES, committed
+from audit.stream import canonical
+
+__all__ = ["write_resolved", "write_template"]
+
+_PREREG = """# NAME
+
+Written before the runs that it speaks of; never edited once it is committed.
+
+## Status of data
+
+What was seen before this was written: none, or which pilots, on which machine and build.
+
+## Plan, size, stopping rule
+
+plan.toml. Why these sizes; when a run ends; which runs count.
+
+## Predictions
+
+The same as predictions.json, for people.
+
+## Exclusions
+
+Which trials are left out, by which rule.
+
+## When a control fails
+
+What follows.
+
+## What would kill the claim
+
+"""
+_PLAN = """format = 1
+name = "NAME"
+steps = 32
+n_probs = 10
+canary = { prompt = "prose", steps = 1 }
+
+[prompts.prose]
+text = "Once upon a time {registered}"
+
+[prompts.other]
+text = "A list of three things:"
+
+[[conditions]]
+name = "repeat_greedy"
+prompts = ["prose", "other"]
+count = 5
+
+[[conditions]]
+name = "concurrent_greedy"
+prompts = ["prose", "other"]
+levels = [4]
+count = 5
+
+[[conditions]]
+name = "control_prompt"
+prompts = ["prose", "other"]
+"""
+_PREDICTION = {
+    "id": "P1",
+    "statement": "Serial repeats of a greedy request are bit-identical.",
+    "conditions": ["repeat_greedy"],
+    "servers": "*",
+    "unit": "cell",
+    "measure": "logprob_identical",
+    "holds": {"op": "==", "value": 1.0},
+    "refuted": {"op": "<", "value": 1.0},
+    "minimum": 10,
+    "requires": ["control_prompt", "canary"],
+}
+
+
+def write_template(folder: Path) -> list[Path]:
+    """Write the three files that one edits.
+
+    Returns: their paths.
+    Raises: UsageError where the folder holds something.
+    """
+    name = folder.resolve().name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UsageError(f"{folder} is not empty", hint="a new study gets a new folder")
+        contents = {
+            "PREREG.md": _PREREG.replace("NAME", name).encode(),
+            "plan.toml": _PLAN.replace("NAME", name).encode(),
+            "predictions.json": canonical({"format": 1, "predictions": [_PREDICTION]}),
+        }
+        for file, data in contents.items():
+            (folder / file).write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{folder}: a registration cannot be written here: {error.strerror}") from error
+    return [folder / file for file in contents]
+
+
+def write_resolved(folder: Path) -> None:
+    """Write plan.json from plan.toml.
+
+    Raises: UsageError where the registration is committed already and this would change it; PlanError.
+    """
+    data = Plan.load(folder / "plan.toml").to_bytes()
+    path = folder / "plan.json"
+    if path.is_file() and path.read_bytes() == data:
+        return
+    if committed(folder):
+        raise UsageError(f"{folder} is committed, and {FILES[1]} would change", hint="a new study gets a new folder")
+    path.write_bytes(data)

@@ -1,0 +1,44 @@
+"""The derived files of a run: computed from evidence, written beside it, listed apart.
+
+In goes a run folder, out come `findings.json`, `cells.csv` and `trials.csv`; they may be deleted and made again, byte
+for byte.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from audit.analyse import findings, trials
+from audit.errors import UsageError
+from audit.store import Run, write_derived
+from audit.stream import canonical
+
+__all__ = ["derive"]
+
+
+def derive(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Compute the findings of a sealed run and write its derived files.
+
+    Returns: the findings, and the files' bytes by name.
+    Raises: UsageError where the run is unsealed; EvidenceError where facts contradict each other.
+    """
+    run = Run.open(folder)
+    if run.seal is None:
+        finished = sum(1 for path in (folder / "streams").glob("*.jsonl"))
+        raise UsageError(
+            f"{folder} is unsealed: its run did not end ({finished} distinct streams are kept)",
+            hint="an unsealed run is readable but no evidence; run it again",
+        )
+    found = findings(run)
+    files = {
+        "findings.json": canonical(found),
+        "cells.csv": _csv(pd.json_normalize(found["cells"])),
+        "trials.csv": _csv(trials(run)),
+    }
+    write_derived(folder, files)
+    return found, files
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    return table.to_csv(index=False, lineterminator="\n").encode("utf-8")

@@ -1,0 +1,137 @@
+"""Findings as aligned ASCII, verdict word first, fit to paste into an issue.
+
+In go findings, out comes text. Nothing is computed here but column widths; counts never stand without their n.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["findings_text", "table_text", "verdict_code"]
+
+_REFUTED, _INCONCLUSIVE = 1, 3
+
+
+def table_text(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows of equal keys as a left-aligned table with a header."""
+    if not rows:
+        return ""
+    table = pd.DataFrame(rows).astype(str)
+    widths = {name: max(len(name), int(table[name].str.len().max())) for name in table.columns}
+    rows_of_text = [list(widths), *table.itertuples(index=False)]
+    lines = [
+        "  ".join(value.ljust(width) for value, width in zip(row, widths.values(), strict=True)).rstrip()
+        for row in rows_of_text
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _share(k: int, n: int) -> str:
+    return f"{k}/{n}"
+
+
+def _bounds(rate: dict[str, Any]) -> str:
+    return f"{rate['divergent']}/{rate['n']} [{rate['low']:.3f}, {rate['high']:.3f}]" if rate["n"] else "-"
+
+
+def _witness(witness: dict[str, Any] | None) -> str:
+    if witness is None:
+        return "-"
+    text = f"step {witness['step']} rank {witness['rank']}"
+    if witness["ulp"] is not None:
+        text += f" {witness['ulp']} ulp {witness['nats']:+.3g} nats"
+    return text if witness["level"] == "logprob" else f"{text} ({witness['level']})"
+
+
+def _cell_row(cell: dict[str, Any]) -> dict[str, Any]:
+    qualified = " ".join([cell["verdict"], *(f"({word})" for word in cell["qualifiers"])])
+    return {
+        "verdict": qualified,
+        "server": cell["server"],
+        "condition": cell["condition"],
+        "logprob": _share(cell["logprob_identical"], cell["usable"]),
+        "token": _share(cell["token_identical"], cell["usable"]),
+        "distinct": cell["distinct"],
+        "moved, by wave [95 %]": _bounds(cell["by_wave"]),
+        "first difference": _witness(cell["witness"]),
+    }
+
+
+def _instrument_rows(findings: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "status": entry["status"],
+            "server": entry["server"],
+            "check": entry["check"],
+            "k/n": _share(entry["k"], entry["n"]),
+        }
+        for entry in findings["instrument"]
+    ]
+
+
+def findings_text(findings: dict[str, Any]) -> str:
+    """Return instrument, cells, pooled cells, claims about waves and predictions, and one last line."""
+    parts = ["the instrument\n" + table_text(_instrument_rows(findings))]
+    parts.append("cells: one condition on one server; logprob and token are identical/usable\n")
+    parts[-1] += table_text([_cell_row(cell) for cell in findings["cells"]])
+    odd = [cell for cell in findings["cells"] if cell["verdict"] not in {"identical", "token-identical", "divergent"}]
+    parts += ["".join(f"{cell['server']} {cell['condition']}: {cell['reason']}\n" for cell in odd)] if odd else []
+    pooled = [
+        {
+            "condition": entry["condition"],
+            "logprob": _share(entry["logprob_identical"], entry["usable"]),
+            "token": _share(entry["token_identical"], entry["usable"]),
+            "moved, by wave [95 %]": _bounds(entry["by_wave"]),
+        }
+        for entry in findings["pooled"]
+    ]
+    if len({cell["server"] for cell in findings["cells"]}) > 1 and pooled:
+        parts.append("pooled over servers\n" + table_text(pooled))
+    if findings["waves"]:
+        rows = [
+            {
+                "server": entry["server"],
+                "waves": f"{entry['kind']} c{entry['level']} n={entry['waves']}",
+                **{name: _share(**entry[name]) for name in ("repeatable", "wave_independent", "batch_invariant")},
+            }
+            for entry in findings["waves"]
+        ]
+        parts.append(
+            "claims about waves: k/n members repeat; k/n prompts are one class; k/n prompts equal the baseline\n"
+        )
+        parts[-1] += table_text(rows)
+    if findings["predictions"]:
+        rows = [
+            {
+                "status": entry["status"],
+                "id": entry["id"],
+                "k/n": _share(entry["k"], entry["n"]),
+                "statement": entry["statement"],
+            }
+            for entry in findings["predictions"]
+        ]
+        parts.append("predictions\n" + table_text(rows))
+    return "\n".join(parts) + "\n" + _last_line(findings) + "\n"
+
+
+def _last_line(findings: dict[str, Any]) -> str:
+    counts: dict[str, int] = {}
+    for cell in findings["cells"]:
+        counts[cell["verdict"]] = counts.get(cell["verdict"], 0) + 1
+    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+    exploratory = f"; exploratory: {findings['exploratory']}" if findings["exploratory"] else ""
+    return f"{findings['conclusion']}: {len(findings['cells'])} cells ({told}){exploratory}"
+
+
+def verdict_code(findings: dict[str, Any], *, strict: bool) -> int:
+    """Return the exit code of findings: 3 where the record is inconclusive.
+
+    With `strict` also 1 where a prediction is refuted and 3 where one is open.
+    """
+    if not findings["sound"]:
+        return _INCONCLUSIVE
+    statuses = {entry["status"] for entry in findings["predictions"]}
+    if strict and "refuted" in statuses:
+        return _REFUTED
+    return _INCONCLUSIVE if strict and "inconclusive" in statuses else 0
