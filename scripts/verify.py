@@ -1,0 +1,2528 @@
+"""Verify stored audit runs, sharing no code with the program that made them.
+
+    python3 -I -S scripts/verify.py RUN [RUN ...] [--json] [--assert] [--expect sha256:...]
+        [--level digests] [--repo DIR]
+
+In: run folders, as docs/reference/record.md describes them. Out: a line a check, the cells, the predictions, one last
+sentence. It needs Python 3.9 and its standard library, opens files only for reading, and reaches no network.
+
+What it proves. Every byte is what the seal says; the history is one unbroken chain that begins at the manifest; every
+request that the plan asks for, and no other, was recorded, in the order, with the seeds and with the very bytes that
+the registered digest dictates; every token digest and count follows from the stored streams; and each verdict and
+prediction of findings.json is what docs/reference/verdicts.md makes of these facts, computed here by other methods:
+trials are sorted into classes by digest, and bounds are found by bisection on the binomial sum. With --repo also that
+the registration was committed before the program that ran it. It proves nothing about who typed the facts: compare the
+seal's digest with a deposited one (--expect).
+
+It deliberately repairs nothing, guesses nothing, and reads no file that the run does not list.
+
+Exit codes: 0 sound; 1 only with --assert: a prediction is refuted; 2 no such folder, not a run, of a kind that is not
+known here, or unsealed; 3 inconclusive (with --assert also: a prediction is); 4 the record contradicts itself or is
+refused as input; 5 a bug in this file. Of several runs the worst, in the order 5, 4, 2, 3, 1, 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import functools
+import hashlib
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import sys
+import traceback
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+if sys.version_info < (3, 9):
+    sys.stderr.write("error: verify.py needs Python 3.9 or newer, this is %d.%d\n" % sys.version_info[:2])
+    sys.exit(2)
+
+JSON = Any  # what json.loads returns
+T = TypeVar("T")
+SEVERITY = (5, 4, 2, 3, 1, 0)
+
+# --------------------------------------------------------------------------------------------------------------------
+# 1. The checks. Each has a name, a count and a sentence; mutation tests put a name into DISABLED.
+# --------------------------------------------------------------------------------------------------------------------
+
+# A failed one of these is a contradiction, or where nothing can be read after it a refusal: exit 4.
+CONTRADICTIONS = {
+    "format": "documents of a format that is known here",
+    "json": "documents and lines that are JSON, with no key twice and every number finite",
+    "canonical": "documents and lines that are canonical JSON to the byte",
+    "shape": "documents, lines and steps with exactly the fields and types of the format",
+    "paths": "paths that stay in the folder, plain files and no links",
+    "files": "files, each in one list and each where its list says",
+    "bytes": "files whose bytes have the listed SHA-256",
+    "expect": "seal that is the deposited one",
+    "manifest": "statements of the manifest about plan, servers and files",
+    "registration": "statements about registered files: SHA-256, git blob, registered digest",
+    "repository": "statements of git: ancestor, blobs, a commit of its own",
+    "prompts": "frozen prompts against the plan",
+    "chain": "history lines, each numbered and naming the digest of the one before",
+    "clock": "times that do not run backwards",
+    "lines": "history lines at a place where they may stand",
+    "order": "units in the order that the registered digest dictates, all of them",
+    "attempts": "attempts that were due: numbered, none after a success",
+    "pairs": "invoke and complete lines that belong together, overlapping only within a wave",
+    "skips": "skipped units with a reason that holds",
+    "requests": "request bodies, equal to the byte to what the plan asks for",
+    "store": "files named by the record and stored, stored and named",
+    "streams": "replies whose digests and counts follow from their stream",
+    "rows": "replies whose digests and counts follow from their rows",
+    "findings": "fields of findings.json, computed again",
+}
+# A failed one of these decides over verdicts, as docs/reference/verdicts.md says; it contradicts nothing.
+JUDGEMENTS = {
+    "idle": "units before and after which the server was idle",
+    "accounting": "units whose tokens are all that the server counted",
+    "same server": "units before and after which it was the same server",
+    "canary": "trials of a server whose canaries agree",
+    "prompt echo": "replies that echo the prompt that was sent",
+    "other baseline": "trials that are not another prompt's baseline",
+    "cache": "trials that found the prompt cache as their condition asks",
+    "slot": "trials answered by the slot that was asked for",
+    "windows": "trials whose processing windows overlap as their condition asks",
+    "slots": "trials of waves that filled the slots",
+    "busy": "trials of waves that kept the slots busy",
+    "queue": "trials of waves whose surplus waited",
+    "process": "trials that were the first of a new process",
+    "neighbour": "trials beside a slot that held the neighbour",
+    "ids": "forced trials whose tokens are the reference's",
+    "prefix": "trials whose prefixes grow by one token",
+    "settings": "replies whose echoed settings are the ones sent",
+    "length": "trials of at least 8 steps on both sides",
+    "solo slot": "wave trials on a slot that agrees with the baseline when alone",
+}
+DISABLED: set[str] = set()
+
+
+class RefusedError(Exception):
+    """The record cannot be read as one: exit 4."""
+
+
+class ForeignError(Exception):
+    """There is no sealed run of a known kind to verify: exit 2."""
+
+
+class Ledger:
+    """Counts of every check of one run, and what was found wrong."""
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys([*CONTRADICTIONS, *JUDGEMENTS], 0)
+        self.failures = dict.fromkeys([*CONTRADICTIONS, *JUDGEMENTS], 0)
+        self.contradictions: list[tuple[str, str]] = []
+        self.unchecked: dict[str, int] = {}
+
+    def hold(self, name: str, truth: JSON, message: str = "", *values: object) -> None:
+        """Count a check; where it fails, note a contradiction in the words of `message`, filled with `values`."""
+        self.counts[name] += 1
+        if not truth and name not in DISABLED:
+            self.failures[name] += 1
+            self.contradictions.append((name, message.format(*values)))
+
+    def need(self, name: str, truth: JSON, message: str, *values: object) -> None:
+        """Count a check without which nothing further can be read.
+
+        Raises: RefusedError.
+        """
+        self.counts[name] += 1
+        if not truth and name not in DISABLED:
+            self.failures[name] += 1
+            raise RefusedError(f"{name}: {message.format(*values)}")
+
+    def given(self, name: str, value: T | None, message: str, *values: object) -> T:
+        """Count a check that something is there, and return it.
+
+        Raises: RefusedError.
+        """
+        self.counts[name] += 1
+        if value is None:
+            self.failures[name] += 1
+            raise RefusedError(f"{name}: {message.format(*values)}")
+        return value
+
+    def judge(self, name: str, truth: JSON) -> bool:
+        """Count a check that decides over a verdict, and return whether it held."""
+        self.counts[name] += 1
+        if truth or name in DISABLED:
+            return True
+        self.failures[name] += 1
+        return False
+
+    def unseen(self, what: str, count: int = 1) -> None:
+        """Count what could not be checked."""
+        self.unchecked[what] = self.unchecked.get(what, 0) + count
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 2. Strict reading: JSON, canonical text, shapes, digests.
+# --------------------------------------------------------------------------------------------------------------------
+
+LIMIT = 2**63
+ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _pairs(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key stands twice")
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > 20:
+        raise ValueError(f"an integer of {len(text)} digits")
+    return int(text)
+
+
+def _real(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:20]} is beyond every double")
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_whole, parse_float=_real, parse_constant=_constant)
+
+
+def encode(value: JSON) -> bytes:
+    """Return the canonical JSON of `value`."""
+    return (ENCODER.encode(value) + "\n").encode("ascii")
+
+
+def decode(data: bytes, where: str, ledger: Ledger, *, canonical: bool = True) -> JSON:
+    """Read one JSON document strictly.
+
+    Raises: RefusedError.
+    """
+    value, again, problem = None, b"", ""
+    try:
+        value = DECODER.decode(data.decode("ascii" if canonical else "utf-8"))
+        again = encode(value)
+    except (ValueError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    ledger.need("json", not problem, "{}: {}", where, problem)
+    ledger.need("canonical", again == data or not canonical, "{}: not in canonical form", where)
+    return value
+
+
+def misfit(value: JSON, shape: JSON) -> str | None:
+    """Return where in `value` the first thing stands that does not fit `shape` (a path, often empty), or None.
+
+    A shape is a type (`object` for anything), None, a pattern, a frozenset of strings, a tuple of alternatives, a dict
+    of exactly these keys ({str: S}: any keys), a list [S] of any length, or a list of as many shapes as elements.
+    """
+    kind = type(shape)
+    if kind is type:
+        fits = shape is object or (type(value) is shape and (shape is not int or -LIMIT < value < LIMIT))
+        return None if fits else ""
+    if kind is dict:
+        if type(value) is not dict:
+            return ""
+        if str in shape:
+            pairs = [(key, inner, shape[str]) for key, inner in value.items()]
+        elif value.keys() != shape.keys():
+            return f" (keys {', '.join(sorted(value.keys() ^ shape.keys()))})"
+        else:
+            pairs = [(key, value[key], inner) for key, inner in shape.items()]
+        for key, element, inner in pairs:
+            found = misfit(element, inner)
+            if found is not None:
+                return f".{key}{found}"
+        return None
+    if kind is list:
+        if type(value) is not list or (len(shape) > 1 and len(value) != len(shape)):
+            return ""
+        for index, element in enumerate(value):
+            found = misfit(element, shape[index] if len(shape) > 1 else shape[0])
+            if found is not None:
+                return f"[{index}]{found}"
+        return None
+    if kind is tuple:
+        founds = [misfit(value, inner) for inner in shape]
+        return None if None in founds else max((found for found in founds if found is not None), key=len)
+    if kind is frozenset:
+        return None if type(value) is str and value in shape else ""
+    if shape is None:
+        return None if value is None else ""
+    return None if type(value) is str and shape.fullmatch(value) else ""
+
+
+def require(value: JSON, shape: JSON, where: str, ledger: Ledger) -> JSON:
+    """Return `value` if it has `shape`.
+
+    Raises: RefusedError.
+    """
+    found = misfit(value, shape)
+    ledger.need("shape", found is None, "{}: unexpected value or field at {}", where, found or "the top")
+    return value
+
+
+def known_format(value: JSON, where: str, ledger: Ledger) -> None:
+    """Refuse a document of a format that is not read here, naming both."""
+    found = value.get("format") if type(value) is dict else None
+    ledger.need("format", type(found) is int and found == 1, "{}: format {!r}, this verifier reads 1", where, found)
+
+
+def bare(data: bytes) -> str:
+    """Return the 64 hex digits of a SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest(data: bytes) -> str:
+    """Return the digest of some bytes."""
+    return "sha256:" + bare(data)
+
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+HEX = re.compile(r"[0-9a-f]{64}")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+DECIMAL = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
+NUMBER = (int, float)
+KINDS: dict[str, JSON] = {"int": int, "str": str, "bool": bool, "number": NUMBER, "digest": DIGEST, "name": NAME}
+KINDS.update({"commit": COMMIT, "mark": (str, int, float)})
+
+
+def fields(text: str, **more: JSON) -> dict[str, JSON]:
+    """Return the shape of an object: `key:kind` each, with `?` where null may stand, and what is no plain kind."""
+    pairs = [word.split(":") for word in text.split()]
+    plain = {key: (None, KINDS[kind[:-1]]) if kind.endswith("?") else KINDS[kind] for key, kind in pairs}
+    return {**plain, **more}
+
+
+PROCESS = fields("start:mark? media_marker:str?")
+ATTESTED = fields(
+    "build_info:str? model:str? server_header:str? props:digest? models:digest? n_ctx:int? slots:int vocabulary:int",
+    process=PROCESS,
+)
+REGISTRATION = fields(
+    "name:name digest:digest commit:commit?",
+    files={str: fields("sha256:digest blob:commit")},
+    status=frozenset({"registered", "uncommitted", "changed", "overridden"}),
+)
+MANIFEST = fields(
+    "format:int kind:str plan:digest registered:digest python:str",
+    registration=(None, REGISTRATION),
+    program=fields("name:str version:str commit:commit? dirty:bool?"),
+    dependencies={str: str},
+    machine=fields("cpu:str? cores:int? kernel:str? memory_bytes:int?", cpu_flags=(None, str, [str])),
+    prompts={str: {str: DIGEST}},
+    servers=[fields("label:str owned:bool declaration:digest?", attested=ATTESTED)],
+)
+PROMPT = fields("text:str? tokens:int? steps:int?", ids=(None, [int]), chat=(None, [fields("role:str content:str")]))
+PLAN = fields(
+    "format:int name:str steps:int n_probs:int attempts:int "
+    "pace_per_second:number timeout_s:number control_temperature:number",
+    kind=frozenset({"audit"}),
+    sampling=fields("temperature:number top_k:int top_p:number min_p:number"),
+    canary=fields("prompt:name steps:int"),
+    prompts={str: PROMPT},
+    conditions=[
+        fields(
+            "name:name count:int again:int opener:name? minimum:int?", prompts=[NAME], levels=[int], neighbours=[NAME]
+        )
+    ],
+)
+METRICS = fields(
+    "n_busy_slots_per_decode:str? n_decode_total:str? prompt_tokens_cached_total:str? prompt_tokens_total:str? "
+    "requests_deferred:str? requests_processing:str? tokens_predicted_total:str?"
+)
+FAILURE = fields(
+    "message:str body:digest?",
+    kind=frozenset({"connect", "timeout", "transport", "status", "refused", "stream_error"}),
+)
+REPLY = fields(
+    "logprob:digest? token:digest steps:int holes:int settings:digest? prompt_echo:digest? model:str? id_slot:int? "
+    "tokens_evaluated:int? tokens_predicted:int? cache_n:int? prompt_n:int? prompt_ms:number? predicted_n:int? "
+    "predicted_ms:number? draft_n:int? truncated:bool? stop_type:str? above_zero:int saturated:int",
+    rows=(None, fields("file:digest", shape=[int, int], digests=[DIGEST])),
+    joined=(None, fields("logprob:digest token:digest steps:int holes:int")),
+)
+REQUESTED = "server:str trial:str unit:str attempt:int part:int "
+LINES = {
+    "begin": fields("process:int wall_ns:int"),
+    "resume": fields("process:int wall_ns:int cut:int"),
+    "server": fields(
+        "server:str declaration:digest?",
+        attested=ATTESTED,
+        phase=frozenset({"start", "restart", "change", "end"}),
+    ),
+    "snapshot": fields(
+        "server:str unit:str? attempt:int props:digest? health:int?",
+        when=frozenset({"start", "before", "after", "end"}),
+        process=PROCESS,
+        metrics=(None, METRICS),
+        slots=(None, [[int, bool, (None, int)]]),
+    ),
+    "skip": fields(
+        "server:str unit:str needed:int? available:int?",
+        reason=frozenset({"slots", "not owned", "no reference"}),
+    ),
+    "wave": fields("server:str unit:str attempt:int", members=[str], delays_ns=[int]),
+    "invoke": fields(REQUESTED + "request:digest slot:int"),
+    "complete": fields(
+        REQUESTED + "sent_ns:int? first_byte_ns:int? last_byte_ns:int? status:int?",
+        failure=(None, FAILURE),
+        reply=(None, REPLY),
+    ),
+    "interrupt": fields("reason:str"),
+    "end": fields("", reason=frozenset({"finished"})),
+}
+SHAPES = {kind: {**fields("line:str n:int prev:digest at_ns:int"), **shape} for kind, shape in LINES.items()}
+RULE = fields("value:number", op=frozenset({"<", "<=", "==", ">=", ">"}))
+PREDICTION = fields(
+    "id:str statement:str minimum:int",
+    conditions=[str],
+    servers=(frozenset({"*"}), [str]),
+    unit=frozenset({"cell", "pooled"}),
+    measure=frozenset({"logprob_identical", "token_identical", "waves_identical"}),
+    holds=RULE,
+    refuted=RULE,
+    requires=[str],
+)
+PREDICTIONS = fields("format:int", predictions=[PREDICTION])
+
+# --------------------------------------------------------------------------------------------------------------------
+# 3. The folder: lists, files, bytes; the store of streams, rows and facts.
+# --------------------------------------------------------------------------------------------------------------------
+
+EVIDENCE = re.compile(
+    r"manifest\.json|plan\.json|history\.jsonl|registration/[A-Za-z0-9_][A-Za-z0-9_.-]*"
+    r"|streams/H\.jsonl|rows/H\.f32|facts/H\.json|bodies/H".replace("H", HEX.pattern)
+)
+DERIVED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+LISTS = ("SHA256SUMS", "DERIVED.SHA256SUMS", "omitted.json")
+MAY_BE_OMITTED = ("streams/", "rows/", "facts/", "bodies/", "registration/", "plan.json")
+SENTINEL = -3.4028234663852886e38
+
+
+class Stream(NamedTuple):
+    """What one stored stream holds: its ids, their digest, and counts of steps and logprobs."""
+
+    n_probs: int
+    ids: list[int]
+    token: str
+    holes: int
+    values: int
+    float32: int
+    filled: int
+    full: int
+    above_zero: int
+    saturated: int
+
+
+class Run:
+    """One run folder: its lists and the parts of its store that are here to be read."""
+
+    def __init__(self, root: Path, ledger: Ledger, level: str) -> None:
+        self.root, self.ledger, self.level = root, ledger, level
+        self.seal: dict[str, str] = {}
+        self.seal_digest = ""
+        self.omitted: dict[str, str] = {}
+        self.streams: dict[str, Stream] = {}
+        self.named: set[str] = set()
+        self.unread: set[tuple[str, str]] = set()
+        self.manifest: JSON = None
+        self.plan: JSON = None
+        self.predictions: JSON = None
+        self.order: list[Unit] = []
+        self.units: dict[str, Unit] = {}
+        self.needed: dict[str, int] = {}  # slots of each block
+        self.trials: dict[str, Trial] = {}
+        self.servers: dict[str, Server] = {}
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a file of this folder."""
+        return (self.root / path).read_bytes()
+
+    def named_file(self, folder: str, wanted: str | None, suffix: str) -> str | None:
+        """Note that the record names a file by digest; return its path where it is here to be read, else None."""
+        if wanted is None:
+            return None
+        path = f"{folder}/{wanted[7:]}{suffix}"
+        if path not in self.named:
+            self.named.add(path)
+            self.ledger.hold("store", path in self.seal, "{} is named by the record and not sealed", path)
+        return path if path in self.seal and path not in self.omitted else None
+
+    def fact(self, wanted: str | None) -> JSON:
+        """Return a fact by its digest; None where there is none or this copy leaves it out."""
+        path = self.named_file("facts", wanted, ".json")
+        return read_fact(str(self.root / path)) if path else None
+
+    def stream(self, wanted: str | None) -> Stream | None:
+        """Return what is known of a stream by its digest; None where there is none or it was not read."""
+        path = self.named_file("streams", wanted, ".jsonl")
+        return self.streams.get(path) if path else None
+
+    def steps(self, wanted: str) -> list[JSON]:
+        """Return the steps of a stream that is known to be here."""
+        return read_steps(str(self.root / "streams" / f"{wanted[7:]}.jsonl"))
+
+    def prompt(self, server: str, key: str) -> JSON:
+        """Return a server's frozen prompt, or None where this copy leaves it out."""
+        return self.fact(self.manifest["prompts"][server][key])
+
+
+@functools.lru_cache(maxsize=1024)
+def read_fact(path: str) -> JSON:
+    """Return a fact whose bytes were checked before."""
+    return json.loads(Path(path).read_bytes())
+
+
+@functools.lru_cache(maxsize=64)
+def read_steps(path: str) -> list[JSON]:
+    """Return the steps of a stream whose bytes were checked before."""
+    return [json.loads(line) for line in Path(path).read_bytes().splitlines()[1:]]
+
+
+def read_sums(data: bytes, name: str, pattern: re.Pattern[str], ledger: Ledger) -> dict[str, str]:
+    """Return {path: hex} of a list of sums."""
+    sums: dict[str, str] = {}
+    lines = data.decode("ascii", "replace").split("\n")
+    ledger.need("shape", lines.pop() == "" and lines, "{}: is empty or does not end with a newline", name)
+    for line in lines:
+        match = re.fullmatch(r"([0-9a-f]{64})  (.*)", line)
+        ledger.need("shape", match, "{}: {!r} is no line `hex  path`", name, line[:200])
+        wanted, path = match.groups() if match else ("", "")
+        inside = pattern.fullmatch(path) and ".." not in path.split("/") and path not in LISTS
+        ledger.need("paths", inside, "{}: {!r} is no path of the format", name, path[:200])
+        ledger.need("files", not sums or path > next(reversed(sums)), "{}: {} is not in sorted order", name, path)
+        sums[path] = wanted
+    return sums
+
+
+def list_files(root: Path, ledger: Ledger) -> set[str]:
+    """Return the paths of all files below a folder; a link or a special file is refused."""
+    paths, folders = set(), [""]
+    while folders:
+        folder = folders.pop()
+        with os.scandir(root / folder) as entries:
+            for entry in entries:
+                path = folder + entry.name
+                plain = entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+                ledger.need("paths", plain, "{!r} is a link or no file", path)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path + "/")
+                else:
+                    paths.add(path)
+    return paths
+
+
+def open_folder(run: Run, expected: str | None) -> None:
+    """Read the lists, and digest every file that they name."""
+    ledger, here = run.ledger, list_files(run.root, run.ledger)
+    data = run.read("SHA256SUMS")
+    run.seal_digest = digest(data)
+    if expected is not None:
+        ledger.hold("expect", run.seal_digest == expected, "the seal is {}, expected {}", run.seal_digest, expected)
+    run.seal = read_sums(data, "SHA256SUMS", EVIDENCE, ledger)
+    derived: dict[str, str] = {}
+    if "DERIVED.SHA256SUMS" in here:
+        derived = read_sums(run.read("DERIVED.SHA256SUMS"), "DERIVED.SHA256SUMS", DERIVED, ledger)
+    if "omitted.json" in here:
+        omitted = decode(run.read("omitted.json"), "omitted.json", ledger)
+        known_format(omitted, "omitted.json", ledger)
+        # A plan without its prompts' words may stand in for plan.json, which its digest then cannot prove.
+        run.plan = omitted.pop("plan", None)
+        run.omitted = require(omitted, {"format": int, "files": {str: DIGEST}}, "omitted.json", ledger)["files"]
+        replaced = (run.plan is not None) == ("plan.json" in run.omitted)
+        ledger.need("files", replaced, "omitted.json: plan.json is left out without another, or the reverse")
+    for path, wanted in run.omitted.items():
+        right = path.startswith(MAY_BE_OMITTED) and run.seal.get(path) == wanted[7:] and path not in here
+        ledger.need("files", right, "omitted.json: {!r} may not be left out, or is here, or is not sealed so", path)
+        ledger.unseen(f"files left out, {path.split('/')[0]}")
+    for path in sorted({*run.seal, *derived} - {*run.omitted}):
+        ledger.need("files", path in here, "{} is listed and not here", path)
+        ledger.need("files", not (path in run.seal and path in derived), "{} is in both lists", path)
+    strangers = sorted(here - {*run.seal, *derived, *LISTS})
+    ledger.need("files", not strangers, "{!r} is in no list", strangers[:1])
+    for required in ("manifest.json", "plan.json", "history.jsonl"):
+        ledger.need("files", required in run.seal, "{} is not sealed", required)
+    for path, wanted in [*derived.items(), *run.seal.items()]:
+        if path not in run.omitted:
+            digest_file(run, path, wanted)
+
+
+def digest_file(run: Run, path: str, wanted: str) -> None:
+    """Digest one file and read what its folder holds."""
+    ledger = run.ledger
+    folder, _, name = path.rpartition("/")
+    if path in run.seal and folder in ("streams", "rows", "facts", "bodies"):
+        ledger.need("bytes", name[:64] == wanted, "SHA256SUMS: {} has another digest than its name", path)
+        if run.level == "digests" and folder in ("streams", "rows"):
+            ledger.unseen(f"files not read, {folder}")
+            return
+    data = run.read(path)
+    ledger.hold("bytes", bare(data) == wanted, "{} has SHA-256 {}, listed is {}", path, bare(data), wanted)
+    if path in run.seal and folder == "facts":
+        decode(data, path, ledger)
+    elif path in run.seal and folder == "streams":
+        run.streams[path] = read_stream(data, path, ledger)
+
+
+STEP = [int, (None, float), [[int, (None, float)]]]
+
+
+def read_stream(data: bytes, where: str, ledger: Ledger) -> Stream:
+    """Read one stream strictly and count what it holds: each token's own logprob counts, and each of its top-k."""
+    lines = data.split(b"\n")
+    ledger.need("canonical", lines.pop() == b"" and lines, "{}: does not end with a newline", where)
+    head = decode(lines[0] + b"\n", f"{where} line 0", ledger)
+    known_format(head, where, ledger)
+    require(head, {"dialect": frozenset({"completion"}), "format": int, "n_probs": int}, where, ledger)
+    ids: list[int] = []
+    values: list[float] = []
+    holes = filled = full = 0
+    for number, line in enumerate(lines[1:]):
+        step = decode(line + b"\n", f"{where} step {number}", ledger)
+        token, own, entries = require(step, STEP, f"{where} step {number}", ledger)
+        ids.append(token)
+        if entries:
+            filled += 1
+            full += len(entries) == head["n_probs"]
+            values += [logprob for _, logprob in entries if logprob is not None]
+        else:
+            ledger.need("shape", own is None, "{} step {}: a logprob without an entry", where, number)
+            holes += head["n_probs"] > 0
+        if own is not None:
+            values.append(own)
+    rounded = array("f", values)
+    exact = sum(map(float.__eq__, values, rounded))
+    above = sum(0.0 < value <= 1e-3 for value in values)
+    saturated = sum(value in (0.0, SENTINEL) for value in values)
+    token = digest(encode(ids))
+    return Stream(head["n_probs"], ids, token, holes, len(values), exact, filled, full, above, saturated)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 4. Manifest, plan and registration.
+# --------------------------------------------------------------------------------------------------------------------
+
+REGISTERED = ("PREREG.md", "plan.json", "plan.toml", "predictions.json")
+NOT_ALWAYS = "without the registration's commit"
+
+
+def load(run: Run) -> None:
+    """Read manifest, plan and registration, unfold the plan, and check what they say of each other."""
+    ledger = run.ledger
+    manifest = decode(run.read("manifest.json"), "manifest.json", ledger)
+    known_format(manifest, "manifest.json", ledger)
+    if type(manifest.get("kind")) is str and manifest["kind"] in ("identity", "accuracy", "remedy"):
+        raise ForeignError(f"kind {manifest['kind']} is not known to this verifier")
+    run.manifest = require(manifest, {**MANIFEST, "kind": frozenset({"audit"})}, "manifest.json", ledger)
+    plan = run.plan if "plan.json" in run.omitted else decode(run.read("plan.json"), "plan.json", ledger)
+    known_format(plan, "plan.json", ledger)
+    run.plan = require(plan, PLAN, "plan.json", ledger)
+    ledger.hold("manifest", manifest["plan"] == "sha256:" + run.seal["plan.json"], "its plan is not plan.json")
+    registered = manifest["plan"]
+    if manifest["registration"] is not None:
+        registered = check_registration(run, manifest["registration"])
+    sealed = {path for path in run.seal if path.startswith("registration/")}
+    files = (manifest["registration"] or {"files": {}})["files"]
+    ledger.hold("manifest", sealed == {f"registration/{name}" for name in files}, "registered files: {}", sealed)
+    ledger.hold("manifest", manifest["registered"] == registered, "registered digest: it follows {}", registered)
+    labels = [server["label"] for server in manifest["servers"]]
+    ledger.need("manifest", labels and len(set(labels)) == len(labels), "servers: none, or one twice: {}", labels)
+    ledger.need("manifest", set(labels) == set(manifest["prompts"]), "prompts are of other servers: {}", labels)
+    run.order = unfold(run.plan, manifest["registered"], ledger)
+    for place, unit in enumerate(run.order):
+        unit.place, run.units[unit.id] = place, unit
+        for trial in unit.trials:
+            run.trials[trial.id] = trial
+            run.needed[unit.block] = max(run.needed.get(unit.block, 0), trial.slot + 1)
+    ledger.need("order", len(run.units) == len(run.order), "plan.json: an id twice: two entries ask for the same block")
+    for server in manifest["servers"]:
+        run.servers[server["label"]] = Server(server)
+        for wanted in (server["declaration"], server["attested"]["props"], server["attested"]["models"]):
+            run.named_file("facts", wanted, ".json")
+        check_prompts(run, server["label"])
+
+
+def check_registration(run: Run, registration: JSON) -> str:
+    """Check the copied files of a registration; return the registered digest that they, or the plan, dictate."""
+    ledger, files = run.ledger, registration["files"]
+    ledger.need("registration", set(REGISTERED) <= set(files), "not all of {}", ", ".join(REGISTERED))
+    for name, said in files.items():
+        path = f"registration/{name}"
+        ledger.need("registration", path in run.seal, "{} is not sealed", path)
+        ledger.hold("registration", said["sha256"] == "sha256:" + run.seal[path], "{} has another SHA-256", path)
+        if path in run.omitted:
+            ledger.unseen("registered files against their git blob")
+            continue
+        data = run.read(path)
+        algorithm = "sha1" if len(said["blob"]) == 40 else "sha256"
+        blob = hashlib.new(algorithm, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+        ledger.hold("registration", blob == said["blob"], "{} is git blob {}, said is {}", path, blob, said["blob"])
+    lines = [f"{run.seal['registration/' + name]}  {name}\n" for name in sorted(REGISTERED)]
+    registered = digest("".join(lines).encode())
+    ledger.hold("registration", registration["digest"] == registered, "the registered digest is {}", registered)
+    overridden = registration["status"] == "overridden"
+    same = run.seal["registration/plan.json"] == run.seal["plan.json"]
+    ledger.hold("registration", same or overridden, "another plan than the registered one was executed")
+    if "registration/predictions.json" in run.omitted:
+        ledger.unseen("predictions")
+    else:
+        where = "registration/predictions.json"
+        predictions = decode(run.read(where), where, ledger, canonical=False)
+        known_format(predictions, where, ledger)
+        run.predictions = require(predictions, PREDICTIONS, where, ledger)["predictions"]
+        ids = [prediction["id"] for prediction in run.predictions]
+        ledger.need("registration", len(set(ids)) == len(ids), "an id of a prediction stands twice: {}", ids)
+    return run.manifest["plan"] if overridden else registered
+
+
+def check_repository(run: Run, repository: str) -> str:
+    """Ask git whether the registration is older than the program; return what was found, in words."""
+    registration, commit = run.manifest["registration"], run.manifest["program"]["commit"]
+    if registration is None or registration["commit"] is None or commit is None:
+        return "not checked (no registration, or without a commit)"
+    first, folder = registration["commit"], f"prereg/{registration['name']}/"
+
+    def git(*words: str) -> tuple[int, str]:
+        command = ["git", "--no-replace-objects", "-C", repository, *words]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    for wanted in (first, commit):
+        if git("cat-file", "-e", wanted + "^{commit}")[0] != 0:
+            return f"not checked (the repository has no commit {wanted})"
+    code = git("merge-base", "--is-ancestor", first, commit)[0]
+    if code not in (0, 1):
+        return "not checked (git cannot tell)"
+    run.ledger.hold("repository", code == 0, "the registration's commit is no ancestor of the program's")
+    _, touched = git("diff-tree", "--root", "-m", "-r", "--no-commit-id", "--name-only", first)
+    strangers = [path for path in touched.splitlines() if not path.startswith(folder)]
+    alone = touched and not strangers
+    run.ledger.hold("repository", alone, "the registration's commit touches {}", strangers[:3] or "nothing")
+    if registration["status"] != "changed":
+        for name, said in registration["files"].items():
+            for at in (first, commit):
+                _, blob = git("rev-parse", "--verify", f"{at}:{folder}{name}")
+                same = blob.strip() == said["blob"]
+                run.ledger.hold("repository", same, "{}{} is {} at {}", folder, name, blob.strip() or "missing", at)
+    return "checked"
+
+
+def check_prompts(run: Run, label: str) -> None:
+    """Check that a server has the prompts that the plan names, and what can be said of their ids and text."""
+    ledger, stored = run.ledger, run.manifest["prompts"][label]
+    wanted = {trial.key: trial for trial in run.trials.values()}
+    for name, prompt in run.plan["prompts"].items():
+        if not holds_block(prompt):
+            wanted.setdefault(name, Trial(id="", prompt=name, key=name, block=""))
+    for key, trial in wanted.items():
+        ledger.need("prompts", key in stored or not trial.id, "{}: no frozen prompt {}", label, key)
+    for key in stored:
+        ledger.need("prompts", key in wanted, "{}: {!r} is no prompt of the plan", label, key)
+        fact = run.prompt(label, key)
+        if fact is None:
+            ledger.unseen("prompts")
+            continue
+        require(fact, {"ids": [int], "text": str}, f"prompt {key} of {label}", ledger)
+        prompt = run.plan["prompts"][wanted[key].prompt]
+        ids, tokens = prompt["ids"], prompt["tokens"]
+        ledger.hold("prompts", ids is None or fact["ids"] == ids[:tokens], "{}: {} has other ids", label, key)
+        fits = len(fact["ids"]) <= (len(fact["ids"]) if tokens is None else tokens)
+        ledger.hold("prompts", fits and fact["ids"], "{}: {} is empty or longer than {} ids", label, key, tokens)
+        if ids is None and tokens is None:
+            for word, value in placeholders(run.manifest["registered"], wanted[key].block).items():
+                asked = word in words_of(prompt)
+                seen = not asked or value in fact["text"]
+                ledger.hold("prompts", seen, "{}: {} does not hold the digits of {}", label, key, word)
+
+
+def words_of(prompt: JSON) -> str:
+    """Return all text of a prompt of the plan."""
+    turns = prompt["chat"] or []
+    return "\n".join([prompt["text"] or "", *(turn["role"] + "\n" + turn["content"] for turn in turns)])
+
+
+def holds_block(prompt: JSON) -> bool:
+    """Tell whether a prompt is another one in each block."""
+    return "{block}" in words_of(prompt)
+
+
+def placeholders(registered: str, block: str) -> dict[str, str]:
+    """Return what stands in a prompt for each placeholder."""
+    return {"{registered}": registered[7:23], "{block}": bare(f"{registered}block{block}".encode())[:16]}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 5. How the plan unfolds: blocks, units, order, seeds, request bodies.
+# --------------------------------------------------------------------------------------------------------------------
+
+LEVELLED = ("concurrent_greedy", "concurrent_seeded", "oversubscribed")
+SEEDED = ("concurrent_seeded", "repeat_seeded", "control_seed", "control_temperature")
+SOLO = (
+    *("first_request", "repeat_greedy", "repeat_seeded", "other_slot", "prefill_vs_decode", "stream_vs_whole"),
+    *("without_logprobs", "control_prompt", "control_seed", "control_temperature", "restart"),
+)
+# The order of the cells.
+CATALOGUE = (
+    *("repeat_greedy", "repeat_seeded", "first_request", "other_slot", "concurrent_greedy", "concurrent_seeded"),
+    *("oversubscribed", "wave_repeat", "cross_batch_together", "cross_batch_staggered", "cache_cold", "cache_warm1"),
+    *("cache_warm2", "cache_prefix", "idle_neighbour", "prefill_vs_decode", "stream_vs_whole", "without_logprobs"),
+    *("restart", "control_prompt", "control_seed", "control_temperature"),
+)
+FAMILIES = frozenset(CATALOGUE) - {"wave_repeat", "cache_cold", "cache_warm1", "cache_warm2"} | {"cache"}
+# Beyond these a plan is refused before it fills the memory.
+REQUESTS_MAX, LEVEL_MAX = 300_000, 1_024
+
+
+@dataclass
+class Trial:
+    """One trial: what is sent, and what its stream is compared with."""
+
+    id: str
+    prompt: str
+    block: str
+    family: str = ""
+    condition: str = ""
+    entry: int = -1
+    index: int = 0
+    unit: str = ""
+    key: str = ""
+    reference: str = ""
+    slot: int = 0
+    steps: int = 0
+    support: bool = False
+    cache: bool = False
+    half: bool = False
+    forced: bool = False
+    prefixes: bool = False
+    parts: int = 1
+    seeded: bool = False
+    group: str = ""
+
+
+@dataclass
+class Unit:
+    """One solo trial or one wave."""
+
+    id: str
+    block: str
+    family: str
+    trials: list[Trial]
+    place: int = 0
+
+    @property
+    def wave(self) -> bool:
+        """Tell whether its trials are released together."""
+        return self.id != self.trials[0].id
+
+
+@dataclass
+class Block:
+    """Units that are never separated."""
+
+    id: str
+    family: str
+    index: int = 0
+    units: list[Unit] = field(default_factory=list)
+
+
+def base(condition: str) -> str:
+    """Return a condition without its level."""
+    return re.sub(r"_c[0-9]+$", "", condition)
+
+
+def unfold(plan: JSON, registered: str, ledger: Ledger) -> list[Unit]:
+    """Return the units of a plan in the order in which they are executed, alike on every server."""
+
+    def known(name: str) -> str:
+        ledger.need("shape", name in plan["prompts"], "plan.json: there is no prompt {!r}", name)
+        return name
+
+    def unfolded() -> Iterator[Block]:
+        count = 0
+        for number, entry in enumerate(plan["conditions"]):
+            ledger.need("shape", entry["name"] in FAMILIES, "plan.json: condition {!r} is not known", entry["name"])
+            for name in [*entry["prompts"], *entry["neighbours"], *filter(None, [entry["opener"]])]:
+                known(name)
+            for level in entry["levels"]:
+                ledger.need("shape", 0 < level <= LEVEL_MAX, "plan.json: level {} of {}", level, entry["name"])
+            for block in blocks_of(plan, number, entry, ledger):
+                count += sum(trial.parts for unit in block.units for trial in unit.trials)
+                ledger.need("shape", count < REQUESTS_MAX, "plan.json: more than {} requests", REQUESTS_MAX)
+                yield block
+
+    for name, prompt in plan["prompts"].items():
+        given = sum(prompt[key] is not None for key in ("text", "chat", "ids"))
+        ledger.need("shape", NAME.fullmatch(name) and given == 1, "plan.json: prompt {!r} is not one of three", name)
+    firsts = sum(entry["name"] == "first_request" for entry in plan["conditions"])
+    ledger.need("shape", firsts < 2, "plan.json: {} entries of first_request", firsts)
+    blocks = list(unfolded())
+    canaries = [solo_block(plan, name, "canary", known(plan["canary"]["prompt"])) for name in ("first", "last")]
+    measured = [trial for block in blocks for unit in block.units for trial in unit.trials]
+    references = dict.fromkeys(trial.reference for trial in measured if trial.reference.startswith("baseline/"))
+    baselines = [solo_block(plan, name[9:], "baseline", name.split("/", 2)[2]) for name in references]
+    first = [block for block in blocks if block.family == "first_request"]
+    last = [block for block in blocks if block.family == "restart"]
+    middle = [block for block in blocks if block.family not in ("first_request", "restart")]
+    ordered = [*first, canaries[0], *baselines, *mixed(middle, registered), canaries[1], *last]
+    finish(plan, ordered)
+    return [unit for block in ordered for unit in block.units]
+
+
+def solo_block(plan: JSON, name: str, family: str, prompt: str) -> Block:
+    """Return the block of a canary or baseline."""
+    name = f"{family}/{name}"
+    trial = Trial(id=name, prompt=prompt, block=name, family=family, condition=family, unit=name)
+    if family == "canary":
+        trial.steps = plan["canary"]["steps"]
+    return Block(name, family, 0, [Unit(name, name, family, [trial])])
+
+
+def mixed(middle: list[Block], registered: str) -> list[Block]:
+    """Return the middle in order: sorted by digest, the repeats at equal distances among the others."""
+    rank = {block.id: bare(f"{registered}order{block.id}".encode()) for block in middle}
+    others = sorted((block for block in middle if not block.family.startswith("repeat_")), key=lambda b: rank[b.id])
+    repeats = [block for block in middle if block.family.startswith("repeat_")]
+    repeats.sort(key=lambda block: (block.index, rank[block.id]))
+    places = [((2 * j + 1) * len(others) // (2 * len(repeats)), 0, j, block) for j, block in enumerate(repeats)]
+    places += [(index, 1, 0, block) for index, block in enumerate(others)]
+    return [place[3] for place in sorted(places, key=lambda place: place[:3])]
+
+
+def blocks_of(plan: JSON, number: int, entry: JSON, ledger: Ledger) -> Iterator[Block]:
+    """Yield the blocks of one entry of the plan, in plan order."""
+    family, names, counts = entry["name"], entry["prompts"], range(entry["count"])
+    if family in LEVELLED:
+        for level in entry["levels"]:
+            for name in names:
+                for i in counts:
+                    yield wave_block(plan, number, f"{family}_c{level}", name, i, level)
+    elif family == "other_slot":
+        ledger.need("shape", entry["levels"], "plan.json: other_slot without a level")
+        for name in names:
+            for slot in range(1, entry["levels"][0]):
+                for i in counts:
+                    yield plain_block(plan, number, f"other_slot/{name}/{slot}/{i}", name, i, slot=slot)
+    else:
+        for name in names:
+            for i in counts:
+                where = f"{family}/{name}/{i}"
+                if family in SOLO and family != "prefill_vs_decode":
+                    yield plain_block(plan, number, where, name, i)
+                elif family.startswith("cross_batch_"):
+                    yield wave_block(plan, number, family, name, i, 0)
+                else:
+                    yield chained_block(plan, number, entry, where, name, i, ledger)
+
+
+def plain_block(plan: JSON, number: int, name: str, prompt: str, index: int, *, slot: int = 0) -> Block:
+    """Return a block of one solo trial."""
+    entry = plan["conditions"][number]
+    family = entry["name"]
+    kind = "seeded" if family in SEEDED else "greedy"
+    trial = Trial(id=name, prompt=prompt, block=name, family=family, condition=family, entry=number, unit=name)
+    trial.reference, trial.slot, trial.index = f"baseline/{kind}/{prompt}", slot, index
+    if family == "control_prompt":
+        names = entry["prompts"]
+        trial.prompt = names[(names.index(prompt) + 1) % len(names)]
+        trial.steps = steps_of(plan, prompt)
+    return Block(name, family, index, [Unit(name, name, family, [trial])])
+
+
+def wave_block(plan: JSON, number: int, condition: str, prompt: str, index: int, level: int) -> Block:
+    """Return a block of one wave, or of two where the entry asks for the same wave again."""
+    entry, name, family = plan["conditions"][number], f"{condition}/{prompt}/{index}", base(condition)
+    block = Block(name, family, index)
+    kind = "seeded" if family in SEEDED else "greedy"
+    again = family.startswith("concurrent_") and index < entry["again"]
+    neighbours = [other for other in entry["neighbours"] if other != prompt] if level == 0 else []
+    for wave in ("w0", "w1")[: 2 if again else 1]:
+        unit = Unit(f"{name}/{wave}", name, family, [])
+        for member in range(level or 1 + len(neighbours)):
+            trial = Trial(id=f"{unit.id}/{member}", prompt=prompt, block=name, family=family, condition=condition)
+            trial.reference, trial.entry, trial.index = f"baseline/{kind}/{prompt}", number, index
+            trial.unit, trial.slot = unit.id, -1 if family == "oversubscribed" else member
+            if wave == "w1":
+                trial.condition, trial.reference = "wave_repeat", f"{name}/w0/{member}"
+            if level == 0 and member > 0:
+                trial.support, trial.reference, trial.prompt = True, "", neighbours[member - 1]
+                trial.steps = steps_of(plan, prompt) + 16
+            unit.trials.append(trial)
+        block.units.append(unit)
+    return block
+
+
+def chained_block(plan: JSON, number: int, entry: JSON, name: str, prompt: str, index: int, ledger: Ledger) -> Block:
+    """Return a block of several solo trials in a fixed order."""
+    family, block = entry["name"], Block(name, entry["name"], index)
+
+    def add(suffix: str, condition: str, reference: str, **more: JSON) -> None:
+        trial = Trial(id=f"{name}/{suffix}", prompt=prompt, block=name, family=family, condition=condition)
+        trial.entry, trial.index, trial.unit, trial.reference = number, index, trial.id, reference
+        for key, value in more.items():
+            setattr(trial, key, value)
+        block.units.append(Unit(trial.id, name, family, [trial]))
+
+    own, greedy = f"{name}/baseline", f"baseline/greedy/{prompt}"
+    if family.startswith("cache"):
+        ledger.need("shape", entry["opener"] is not None, "plan.json: {} without an opener", family)
+        add("opener", family, "", support=True, prompt=entry["opener"], steps=1)
+    if family == "cache":
+        for suffix in ("cold", "warm1", "warm2"):
+            add(suffix, f"cache_{suffix}", own, cache=True)
+    elif family == "cache_prefix":
+        add("primer", family, "", support=True, steps=1, cache=True, half=True)
+        add("prefix", family, own, cache=True)
+    elif family == "idle_neighbour":
+        others = [other for other in entry["neighbours"] if other != prompt]
+        ledger.need("shape", others, "plan.json: idle_neighbour of {} without a neighbour", prompt)
+        add("neighbour", family, "", support=True, prompt=others[0], slot=1, cache=True)
+        add("member", family, greedy)
+    else:
+        add("forced", family, greedy, forced=True)
+        add("prefixes", family, greedy, prefixes=True, parts=steps_of(plan, prompt), steps=1)
+    if family.startswith("cache"):
+        add("baseline", "baseline", "")
+        add("repeat", "repeat_greedy", own)
+    return block
+
+
+def steps_of(plan: JSON, prompt: str) -> int:
+    """Return how many steps a prompt is asked for."""
+    own = plan["prompts"][prompt]["steps"]
+    return int(plan["steps"] if own is None else own)
+
+
+def finish(plan: JSON, blocks: list[Block]) -> None:
+    """Fill in what follows from the trial alone: steps, prompt key, seed group, sampled or greedy."""
+    trials = {trial.id: trial for block in blocks for unit in block.units for trial in unit.trials}
+    for trial in trials.values():
+        trial.steps = trial.steps or steps_of(plan, trial.prompt)
+        several = holds_block(plan["prompts"][trial.prompt])
+        trial.key = f"{trial.prompt}@{trial.block}" if several else trial.prompt
+        root = trial
+        while root.reference:
+            root = trials[root.reference]
+        trial.seeded = root.id.startswith("baseline/seeded/")
+        trial.group = trial.id if trial.support or trial.family == "control_seed" else root.id
+
+
+REQUEST = {
+    "dry_allowed_length": 2,
+    "dry_base": 1.75,
+    "dry_multiplier": 0.0,
+    "dry_penalty_last_n": 0,
+    "dynatemp_exponent": 1.0,
+    "dynatemp_range": 0.0,
+    "frequency_penalty": 0.0,
+    "ignore_eos": True,
+    "logit_bias": [],
+    "min_keep": 0,
+    "mirostat": 0,
+    "mirostat_eta": 0.1,
+    "mirostat_tau": 5.0,
+    "n_keep": 0,
+    "post_sampling_probs": False,
+    "presence_penalty": 0.0,
+    "repeat_last_n": 0,
+    "repeat_penalty": 1.0,
+    "return_tokens": True,
+    "samplers": ["top_k", "top_p", "min_p", "temperature"],
+    "stop": [],
+    "timings_per_token": False,
+    "top_n_sigma": -1.0,
+    "typical_p": 1.0,
+    "xtc_probability": 0.0,
+    "xtc_threshold": 0.1,
+}
+
+
+def request_of(run: Run, server: Server, trial: Trial, part: int) -> tuple[dict[str, JSON], bool]:
+    """Return the body that the plan dictates, and whether it is complete: prompts or streams may have been left out."""
+    plan, prompt = run.plan, run.prompt(server.label, trial.key)
+    ids = None if prompt is None else prompt["ids"]
+    grammar, complete = "", ids is not None
+    if trial.half and ids is not None:
+        ids = ids[: len(ids) // 2]
+    if trial.forced or trial.prefixes:
+        stream = run.stream(server.replies.get(trial.reference, {}).get("logprob"))
+        complete = complete and stream is not None
+        if stream is not None and trial.forced:
+            grammar = "root ::= " + " ".join(f"<[{token}]>" for token in stream.ids)
+        elif stream is not None and ids is not None:
+            ids = ids + stream.ids[:part]
+    sampling = plan["sampling"] if trial.seeded else {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    seed = int.from_bytes(hashlib.sha256(f"{run.manifest['registered']}seed{trial.group}".encode()).digest()[:4], "big")
+    body = {
+        **REQUEST,
+        **sampling,
+        "cache_prompt": trial.cache,
+        "grammar": grammar,
+        "id_slot": trial.slot,
+        "n_predict": trial.steps,
+        "n_probs": n_probs_of(run, server, trial),
+        "prompt": ids,
+        "seed": seed % (2**32 - 1),
+        "stream": trial.family in ("canary", "stream_vs_whole"),
+    }
+    if trial.family == "control_temperature":
+        body["temperature"] = plan["control_temperature"]
+    return body, complete
+
+
+def n_probs_of(run: Run, server: Server, trial: Trial) -> int:
+    """Return how many logprobs a step a trial asks for."""
+    if trial.family == "canary":
+        return int(server.attested["vocabulary"])
+    return 0 if trial.family == "without_logprobs" else int(run.plan["n_probs"])
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 6. The history, line by line.
+# --------------------------------------------------------------------------------------------------------------------
+
+Key = tuple[str, int]  # trial and part
+
+
+@dataclass
+class Attempt:
+    """One try at a unit: its lines."""
+
+    unit: Unit
+    number: int
+    process: int
+    since: int  # the number of its first line
+    before: JSON = None
+    after: JSON = None
+    wave: JSON = None
+    invokes: dict[Key, JSON] = field(default_factory=dict)
+    completes: dict[Key, JSON] = field(default_factory=dict)
+    unsupported: set[str] = field(default_factory=set)
+
+    def replies(self, trial: Trial) -> list[JSON]:
+        """Return the replies of a trial, part by part; a shorter list where one is missing or failed."""
+        lines = [self.completes.get((trial.id, part)) for part in range(trial.parts)]
+        return [line["reply"] for line in lines if line is not None and line["reply"] is not None]
+
+    def complete(self, trial: Trial) -> bool:
+        """Tell whether every part of a trial has a reply."""
+        return len(self.replies(trial)) == trial.parts
+
+
+class Server:
+    """What the history says of one server."""
+
+    def __init__(self, said: JSON) -> None:
+        self.label, self.owned, self.attested = said["label"], said["owned"], said["attested"]
+        self.declaration = said["declaration"]
+        self.lines: list[JSON] = []
+        self.trusted: list[bool] = []  # of each of these lines: it is the same server as at the first
+        self.resumed = self.unexplained = False
+        self.invoked: list[int] = []
+        self.attempts: dict[str, list[Attempt]] = {}
+        self.skips: dict[str, JSON] = {}
+        self.current: Attempt | None = None
+        self.next = 0
+        self.again: set[str] = set()  # blocks that the latest process began and did not finish
+        self.replies: dict[str, JSON] = {}  # of each trial its latest
+        self.replied = 0
+        self.agreed = 0
+        self.files: set[str] = set()
+
+
+class Walk:
+    """Reads the history once, from its first line to its last, and fills the servers of a run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.ledger = run, run.ledger
+        self.process, self.clock, self.ended, self.n = -1, 0, False, 0
+        self.broken = False  # whether a process ended without finishing, which may leave files that no line names
+        self.open: dict[Key, JSON] = {}
+        self.bodies: dict[Key, tuple[dict[str, JSON], bool]] = {}
+
+    def walk(self) -> None:
+        """Read every line, then check that nothing is left open."""
+        ledger, lines = self.ledger, self.run.read("history.jsonl").split(b"\n")
+        ledger.need("canonical", lines.pop() == b"" and lines, "history.jsonl does not end with a newline")
+        previous = "sha256:" + self.run.seal["manifest.json"]
+        for n, raw in enumerate(lines):
+            where, self.n = f"history.jsonl line {n}", n
+            line = decode(raw + b"\n", where, ledger)
+            kind = str(line.get("line")) if type(line) is dict else ""
+            ledger.need("shape", kind in SHAPES, "{}: unknown kind {!r}", where, kind)
+            require(line, SHAPES[kind], where, ledger)
+            chained = line["n"] == n and line["prev"] == previous
+            ledger.hold(
+                "chain", chained, "{}: n is {}, and prev {} should be {}", where, line["n"], line["prev"], previous
+            )
+            previous = digest(raw + b"\n")
+            first_or_end = (kind == "begin") == (n == 0) and not self.ended
+            ledger.need("lines", first_or_end, "{}: a {} line cannot stand here", where, kind)
+            if kind in ("begin", "resume"):
+                self.clock = line["at_ns"]
+            ledger.hold("clock", line["at_ns"] >= self.clock, "{}: its time is before the line above", where)
+            self.clock = line["at_ns"]
+            server = self.run.servers.get(line.get("server", ""))
+            ledger.need("lines", server or "server" not in line, "{}: an unknown server", where)
+            getattr(self, "on_" + kind)(line, server)
+        ledger.hold("lines", self.ended, "history.jsonl: no end line, and yet it is sealed")
+        self.finish()
+
+    def finish(self) -> None:
+        """Check that every planned unit was met and every stored file is named."""
+        ledger = self.ledger
+        ledger.hold("pairs", not self.open, "{} invokes have no complete", len(self.open))
+        for server in self.run.servers.values():
+            self.close(server.current)
+            missing = [unit.id for unit in self.run.order[server.next :]]
+            ledger.hold("order", not missing, "{}: {} units not tried: {}", server.label, len(missing), missing[:1])
+            ledger.need("lines", server.lines, "{}: no server line", server.label)
+        for path in self.run.seal:
+            if path.startswith(("streams/", "rows/", "facts/", "bodies/")) and not self.broken:
+                ledger.hold("store", path in self.run.named, "{} is stored and no line names it", path)
+
+    def on_begin(self, line: JSON, _: Server) -> None:
+        """Start the first process."""
+        self.ledger.hold("lines", line["process"] == 0, "line 0: process {}", line["process"])
+        self.process = 0
+
+    def on_resume(self, line: JSON, _: Server) -> None:
+        """Start the next process: what was open stays unknown, and unfinished blocks are due again."""
+        self.ledger.hold("lines", line["process"] == self.process + 1, "line {}: process {}", self.n, line["process"])
+        self.process, self.broken = line["process"], True
+        self.open.clear()
+        for server in self.run.servers.values():
+            server.resumed, server.current, server.again = True, None, set()
+            for name in {*server.attempts, *server.skips}:
+                tried = server.attempts.get(name)
+                unit = self.run.units[name]
+                if not tried or not all(map(tried[-1].complete, unit.trials)):
+                    server.again.add(unit.block)
+            around = [unit.block for unit in self.run.order[max(server.next - 1, 0) : server.next + 1]]
+            server.again.update(block for block in around if around.count(block) > 1)
+
+    def on_server(self, line: JSON, server: Server) -> None:
+        """Note who the server says it is, and whether that may differ from before."""
+        said, ledger = line["attested"], self.ledger
+        first = server.lines[0]["attested"] if server.lines else said
+        if not server.lines:
+            same = all(said[key] == server.attested[key] for key in said if key != "process")
+            same = same and line["declaration"] == server.declaration
+            ledger.hold("manifest", same, "{}: its first server line says otherwise", server.label)
+            ledger.hold("lines", line["phase"] == "start", "{}: its first server line is no start", server.label)
+        keys = ("build_info", "model", "models", "slots", "n_ctx", "vocabulary", "props")
+        same = all(said[key] == first[key] for key in keys)
+        explained = line["phase"] == "restart" or server.resumed or not server.lines
+        moved = server.lines and said["process"] != server.lines[-1]["attested"]["process"]
+        if server.lines and not server.unexplained and moved and not explained:
+            server.unexplained = True
+        server.trusted.append(same and not server.unexplained)
+        server.lines.append(line)
+        server.resumed = False
+        for wanted in (said["props"], said["models"], line["declaration"]):
+            self.run.named_file("facts", wanted, ".json")
+
+    def on_snapshot(self, line: JSON, server: Server) -> None:
+        """Note a snapshot, and to which attempt it belongs."""
+        self.run.named_file("facts", line["props"], ".json")
+        inside = line["when"] in ("before", "after")
+        named = line["unit"] is not None
+        self.ledger.need("lines", named == inside, "line {}: unit and {} do not fit", self.n, line["when"])
+        if not inside:
+            return
+        attempt = self.attempt(line, server)
+        when = line["when"]
+        fresh = attempt.after is None and (when == "after" or not (attempt.before or attempt.invokes))
+        self.ledger.hold("lines", fresh and not self.open, "line {}: a snapshot {} cannot stand here", self.n, when)
+        setattr(attempt, when, line)
+
+    def close(self, attempt: Attempt | None) -> None:
+        """Check that an attempt that ends here sent what its unit asks for, and no less."""
+        for trial in attempt.unit.trials if attempt else []:
+            lines = [line for (name, _), line in attempt.completes.items() if name == trial.id] if attempt else []
+            whole = len(lines) == trial.parts or (lines and lines[-1]["failure"])
+            self.ledger.hold("pairs", whole, "{} sent {} of {} requests", trial.id, len(lines), trial.parts)
+
+    def on_skip(self, line: JSON, server: Server) -> None:
+        """Check that a unit was skipped for a reason that holds."""
+        unit, reason = self.unit(line), line["reason"]
+        self.arrive(server, unit)
+        server.skips[unit.id] = line
+        if reason == "slots":
+            needed = line["needed"] or 0
+            right = line["available"] == server.attested["slots"] < needed <= self.run.needed[unit.block]
+        elif reason == "not owned":
+            right = not server.owned and unit.family in ("first_request", "restart")
+        else:
+            wanted = {trial.reference for trial in unit.trials}
+            right = not any(name in server.replies for name in wanted)
+        self.ledger.hold("skips", right, "line {}: {} skipped for {}", self.n, unit.id, reason)
+
+    def on_wave(self, line: JSON, server: Server) -> None:
+        """Check that a wave has its members."""
+        attempt, unit = self.attempt(line, server), self.unit(line)
+        members = [trial.id for trial in unit.trials]
+        whole = unit.wave and line["members"] == members
+        self.ledger.hold("order", whole, "line {}: the members of {} are others", self.n, unit.id)
+        due, said = self.delays(unit, server), line["delays_ns"]
+        if due is None:
+            self.ledger.unseen("delays of waves whose reference has no reply")
+        else:
+            near = [abs(expected - delay) < 1_000 for expected, delay in zip(due, said)]
+            whole = near.count(True) == len(due) == len(said)
+            self.ledger.hold("order", whole, "line {}: delays {}, due {}", self.n, said, due)
+        fresh = attempt.wave is None and not attempt.invokes and attempt.after is None
+        self.ledger.hold("lines", fresh, "line {}: a wave cannot stand here", self.n)
+        attempt.wave = line
+
+    def delays(self, unit: Unit, server: Server) -> list[float] | None:
+        """Return when the members of a wave are to start, in nanoseconds after its release; None: who knows."""
+        first, count = unit.trials[0], len(unit.trials)
+        if unit.family == "cross_batch_together":
+            return [2e6, *[0.0] * (count - 1)]
+        if unit.family == "cross_batch_staggered":
+            reply = server.replies.get(first.reference)
+            if reply is None or None in (reply["prompt_ms"], reply["predicted_ms"]):
+                return None
+            prompt, predicted = reply["prompt_ms"] * 1e6, reply["predicted_ms"] * 1e6
+            return [0.0, *(prompt + predicted * member / count for member in range(1, count))]
+        return [0.0] * count
+
+    def on_invoke(self, line: JSON, server: Server) -> None:
+        """Check that a request is the one that the plan dictates, to the byte."""
+        unit, attempt, ledger = self.unit(line), self.attempt(line, server), self.ledger
+        server.invoked.append(self.n)
+        trial, key = self.run.trials.get(line["trial"]), (line["trial"], line["part"])
+        trial = trial if trial and trial.unit == unit.id else None
+        trial = ledger.given("order", trial, "line {}: {!r} is no trial of its unit", self.n, line["trial"])
+        due = sum(name == trial.id for name, _ in attempt.invokes)
+        right = line["part"] == due < trial.parts and line["slot"] == trial.slot
+        ledger.hold("order", right, "line {}: part {} or slot {} is not due", self.n, line["part"], line["slot"])
+        alone = all(other["unit"] == unit.id and unit.wave for other in self.open.values())
+        placed = (attempt.wave is not None) == unit.wave and server.lines and attempt.after is None
+        ledger.hold("pairs", alone and placed and key not in self.open, "line {}: an invoke cannot stand here", self.n)
+        attempt.invokes[key] = self.open[key] = line
+        self.run.named_file("facts", line["request"], ".json")
+        body, complete = request_of(self.run, server, trial, line["part"])
+        self.bodies[key] = body, complete
+        if not complete:
+            ledger.unseen("requests")
+            return
+        wanted = digest(encode(body))
+        ledger.hold("requests", line["request"] == wanted, "line {}: {} should be {}", self.n, line["request"], wanted)
+
+    def on_complete(self, line: JSON, server: Server) -> None:
+        """Check that a complete belongs to an open invoke, and its reply to the store."""
+        key, ledger = (line["trial"], line["part"]), self.ledger
+        invoke = self.open.pop(key, None)
+        same = invoke and all(line[name] == invoke[name] for name in ("server", "trial", "unit", "attempt", "part"))
+        ledger.need("pairs", same, "line {}: a complete without its invoke", self.n)
+        times = [invoke["at_ns"], line["sent_ns"], line["first_byte_ns"], line["last_byte_ns"], line["at_ns"]]
+        known = [time for time in times if time is not None]
+        ledger.hold("clock", known == sorted(known), "line {}: its times are not in order", self.n)
+        failure, reply = line["failure"], line["reply"]
+        ledger.need("pairs", (failure is None) != (reply is None), "line {}: neither failed nor replied", self.n)
+        attempt = self.attempt(line, server)
+        attempt.completes[key] = line
+        if failure is not None:
+            self.run.named_file("bodies", failure["body"], "")
+            return
+        ledger.hold("clock", None not in times, "line {}: a reply without its times", self.n)
+        self.reply(line, server, attempt)
+
+    def reply(self, line: JSON, server: Server, attempt: Attempt) -> None:
+        """Check a reply's digests and counts against the store, and its echo against the request."""
+        run, ledger, reply, trial = self.run, self.ledger, line["reply"], self.run.trials[line["trial"]]
+        if trial.family == "canary":
+            check_rows(run, server, reply, f"line {self.n}")
+        else:
+            ledger.need("streams", reply["logprob"] and not reply["rows"], "line {}: no stream, or rows", self.n)
+            server.replies[trial.id] = reply
+            check_stream(run, reply, n_probs_of(run, server, trial), f"line {self.n}")
+            server.files.add(reply["logprob"])
+        whole = trial.prefixes and attempt.complete(trial)
+        ledger.hold(
+            "streams", (reply["joined"] is not None) == whole, "line {}: joined, or not, against the rule", self.n
+        )
+        if reply["joined"] is not None and whole:
+            server.files.add(reply["joined"]["logprob"])
+            check_joined(run, attempt.replies(trial), reply["joined"], f"line {self.n}")
+        body, complete = self.bodies.pop((trial.id, line["part"]))
+        settings = run.fact(reply["settings"])
+        server.replied += 1
+        if settings is None and reply["settings"] is not None:
+            ledger.unseen("echoed settings")
+            run.unread.add((server.label, "settings"))
+            return
+        if not complete:
+            body = {key: value for key, value in body.items() if key != "grammar"}
+        server.agreed += ledger.judge("settings", echo_agrees(body, settings))
+        kind = settings.get("speculative.types") if type(settings) is dict else None
+        post = settings.get("post_sampling_probs") if type(settings) is dict else None
+        if (reply["draft_n"] or 0) > 0 or kind not in (None, "none") or post is True:
+            attempt.unsupported.add(trial.id)
+
+    def on_interrupt(self, _: JSON, __: Server) -> None:
+        """Note that a process was stopped."""
+        self.broken = True
+
+    def on_end(self, line: JSON, _: Server) -> None:
+        """Close the history."""
+        self.ended = line["reason"] == "finished"
+
+    def unit(self, line: JSON) -> Unit:
+        """Return the unit that a line names."""
+        unit = self.run.units.get(line["unit"])
+        return self.ledger.given("order", unit, "line {}: {!r} is no unit of the plan", self.n, line["unit"])
+
+    def arrive(self, server: Server, unit: Unit) -> None:
+        """Check that a unit that is met for the first time is the next one."""
+        due = self.run.order[server.next : server.next + 1] if unit.place > server.next else []
+        self.ledger.hold("order", not due, "line {}: {} before {}", self.n, unit.id, due and due[0].id)
+        server.next = max(server.next, unit.place + 1)
+
+    def attempt(self, line: JSON, server: Server) -> Attempt:
+        """Return the attempt that a line belongs to; where it opens one, check that it is due."""
+        unit, ledger, number = self.unit(line), self.ledger, line["attempt"]
+        tried = server.attempts.setdefault(unit.id, [])
+        if tried and server.current is tried[-1] and tried[-1].number == number:
+            return tried[-1]
+        ledger.hold("pairs", not self.open, "line {}: a request of another attempt is not answered", self.n)
+        self.close(server.current)
+        if not tried and unit.id not in server.skips:
+            self.arrive(server, unit)
+        # A number whose requests were never sent may be used again.
+        due = {tried[-1].number + 1, tried[-1].number + bool(tried[-1].invokes)} if tried else {0}
+        ledger.hold("attempts", number in due, "line {}: attempt {} of {}, due is {}", self.n, number, unit.id, due)
+        here = [old for old in tried if old.process == self.process]
+        enough = len(here) >= self.run.plan["attempts"] or any(all(map(old.complete, unit.trials)) for old in here)
+        if tried and tried[-1].process != self.process:
+            enough = unit.family not in ("canary", "baseline") and unit.block not in server.again
+        ledger.hold("attempts", not enough, "line {}: {} is tried again though it was not due", self.n, unit.id)
+        server.current = Attempt(unit, number, self.process, self.n)
+        tried.append(server.current)
+        return server.current
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 7. A reply against the store and against its request.
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def check_stream(run: Run, reply: JSON, n_probs: int, where: str) -> None:
+    """Check the digests and counts of a reply against the bytes of its stream."""
+    stream = run.stream(reply["logprob"])
+    if stream is None:
+        run.ledger.unseen("replies against their streams")
+        return
+    said = [reply[key] for key in ("token", "steps", "holes", "above_zero", "saturated")]
+    right = [stream.token, len(stream.ids), stream.holes, stream.above_zero, stream.saturated]
+    run.ledger.hold("streams", said == right, "{}: its stream gives {}, said is {}", where, right, said)
+    run.ledger.hold("streams", stream.n_probs == n_probs, "{}: a stream of {} logprobs", where, stream.n_probs)
+
+
+def check_joined(run: Run, replies: list[JSON], joined: JSON, where: str) -> None:
+    """Check that a joined stream is the one-step replies in order."""
+    stream, parts = run.stream(joined["logprob"]), [run.stream(reply["logprob"]) for reply in replies]
+    if stream is None or None in parts:
+        run.ledger.unseen("joined streams")
+        return
+    said, right = [joined[key] for key in ("token", "steps", "holes")], [stream.token, len(stream.ids), stream.holes]
+    steps = [step for reply in replies for step in run.steps(reply["logprob"])]
+    same = said == right and run.steps(joined["logprob"]) == steps
+    same = same and all(part is not None and part.n_probs == stream.n_probs for part in parts)
+    run.ledger.hold("streams", same, "{}: the joined stream is not its parts in order", where)
+
+
+def check_rows(run: Run, server: Server, reply: JSON, where: str) -> None:
+    """Check the digests and counts of a reply against the bytes of its rows."""
+    ledger, rows = run.ledger, reply["rows"]
+    ledger.need("rows", rows and reply["logprob"] is None, "{}: a canary without rows, or with a stream", where)
+    width = server.attested["vocabulary"]
+    shaped = rows["shape"] == [reply["steps"], width] and len(rows["digests"]) == reply["steps"]
+    ledger.need("rows", shaped and width > 0, "{}: rows of shape {}", where, rows["shape"])
+    path = run.named_file("rows", rows["file"], ".f32")
+    if path is None or run.level == "digests":
+        ledger.unseen("replies against their rows")
+        return
+    data, size = run.read(path), 4 * width
+    digests = [digest(data[start : start + size]) for start in range(0, len(data), size)]
+    same = digests == rows["digests"] and len(data) == size * reply["steps"]
+    ledger.need("rows", same, "{}: the bytes are other rows", where)
+    values = array("f", data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    saturated = values.count(0.0) + values.count(SENTINEL)
+    counts = [sum(0.0 < value <= 1e-3 for value in values), saturated]
+    said = [reply["above_zero"], reply["saturated"]]
+    ledger.hold("rows", said == counts, "{}: above zero and saturated {}, said is {}", where, counts, said)
+
+
+def echo_agrees(body: JSON, settings: JSON) -> bool:
+    """Tell whether the settings that a server echoes are those of the request, as far as it echoes them."""
+    if type(settings) is not dict:
+        return False
+    asked = {**body, "max_tokens": body["n_predict"]}
+    return all(key == "logit_bias" or key not in settings or alike(asked[key], settings[key]) for key in asked)
+
+
+def alike(sent: JSON, echoed: JSON) -> bool:
+    """Compare what was sent with its echo: numbers as float32, two integers exactly."""
+    kinds = {type(sent), type(echoed)}
+    if kinds in ({float}, {int, float}):
+        return bool(array("f", [sent]) == array("f", [echoed]))
+    if kinds == {list}:
+        return len(sent) == len(echoed) and all(map(alike, sent, echoed))
+    return len(kinds) == 1 and bool(sent == echoed)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 8. Evidence of a unit, proof of a trial, fate of a trial.
+# --------------------------------------------------------------------------------------------------------------------
+
+MS = 1e6  # nanoseconds
+EXCLUDED = ("cross-talk", "failed", "set aside", "short", "tainted", "unsupported", "vacuous")
+
+
+class Window(NamedTuple):
+    """When the server worked on a request: nanoseconds of the monotonic clock."""
+
+    begin: float
+    end: float
+    prompt: float
+    predicted: float
+
+
+@dataclass
+class Fate:
+    """What became of one measured trial."""
+
+    trial: Trial
+    state: str = ""
+    reason: str = ""
+    weak: bool = False
+    outcome: str = ""
+
+
+def printed(text: str) -> float | None:
+    """Return the number that a server printed, or None where it is none."""
+    return float(text) if DECIMAL.fullmatch(text) else None
+
+
+def window(line: JSON) -> Window | None:
+    """Return the processing window of a complete line, or None where it cannot be known."""
+    reply = line["reply"] if line else None
+    if reply is None or None in (reply["prompt_ms"], reply["predicted_ms"], line["last_byte_ns"]):
+        return None
+    end, spent = float(line["last_byte_ns"]), (reply["prompt_ms"] + reply["predicted_ms"]) * MS
+    return Window(end - spent, end, reply["prompt_ms"] * MS, reply["predicted_ms"] * MS)
+
+
+def classes(results: dict[str, JSON], level: str) -> dict[str, int]:
+    """Sort trials by digest and number the classes of equal ones."""
+    numbers, number, before = {}, 0, None
+    for value, name in sorted((result[level] or "", name) for name, result in results.items()):
+        number += value != before
+        before, numbers[name] = value, number
+    return numbers
+
+
+class Judge:
+    """Judges the units and trials of one server."""
+
+    def __init__(self, run: Run, server: Server) -> None:
+        self.run, self.server, self.ledger = run, server, run.ledger
+        self.last: dict[str, Attempt] = {}
+        self.results: dict[str, JSON] = {}  # of each complete trial the reply, or what its one-step replies joined to
+        self.found: dict[str, tuple[str, bool]] = {}
+        for unit in run.order:
+            tried, skip = server.attempts.get(unit.id), server.skips.get(unit.id)
+            if not tried or (skip and skip["n"] > tried[-1].since):
+                continue
+            self.last[unit.id] = tried[-1]
+            for trial in unit.trials:
+                replies = tried[-1].replies(trial)
+                result = replies[-1] if len(replies) == trial.parts else None
+                result = result and (result["joined"] if trial.prefixes else result)
+                if result:
+                    self.results[trial.id] = result
+        self.unsteady: set[str] = set()  # references that do not repeat solo
+        self.logprob, self.token = classes(self.results, "logprob"), classes(self.results, "token")
+        ends = [self.results.get(f"canary/{name}") for name in ("first", "last")]
+        self.canaries = [end["rows"]["file"] for end in ends if end]
+        self.baselines: dict[str, list[tuple[str, str]]] = {}
+        for trial in run.trials.values():
+            if trial.condition == "baseline" and trial.id in self.results:
+                said = self.results[trial.id]["logprob"]
+                self.baselines.setdefault(said, []).append((trial.key, self.fact_of(trial)))
+        self.fates = [self.fate(trial) for trial in run.trials.values() if trial.reference]
+        self.set_aside()
+
+    def fact_of(self, trial: Trial) -> str:
+        """Return the digest of the prompt fact of a trial."""
+        return str(self.run.manifest["prompts"][self.server.label][trial.key])
+
+    def evidence(self, name: str) -> tuple[str, bool]:
+        """Return why a unit is tainted (empty: it is not), and whether the evidence is weak."""
+        key = "unit " + name
+        if key not in self.found:
+            attempt = self.last[name]
+            status = {"idle": self.idle(attempt), "accounting": self.accounting(attempt)}
+            status["same server"] = self.same_server(attempt)
+            failed = [check for check, value in status.items() if not self.ledger.judge(check, value != "failed")]
+            self.found[key] = (failed[0] if failed else "", "weak" in status.values())
+        return self.found[key]
+
+    def idle(self, attempt: Attempt) -> str:
+        """Judge whether nothing was going on before and after."""
+        shots = [attempt.before, attempt.after]
+        if None in shots:
+            return "failed"
+        slots = [shot["slots"] for shot in shots]
+        metrics = [shot["metrics"] or {} for shot in shots]
+        texts = [one.get(key) for one in metrics for key in ("requests_processing", "requests_deferred")]
+        busy = any(slot[1] for rows in slots for slot in rows or [])
+        if busy or slots.count(None) == 1 or any(printed(text) != 0 for text in texts if text is not None):
+            return "failed"
+        return "weak" if None in slots or None in texts else "held"
+
+    def accounting(self, attempt: Attempt) -> str:
+        """Judge whether the server counted our own tokens and no others."""
+        replies = [line["reply"] for line in attempt.completes.values()]
+        if len(replies) < len(attempt.invokes) or None in replies or not attempt.before or not attempt.after:
+            return "failed"
+        before, after = attempt.before["metrics"], attempt.after["metrics"]
+        if before is None or after is None:
+            return "weak"
+        status = "held"
+        for counter, key in (("prompt_tokens_total", "prompt_n"), ("tokens_predicted_total", "predicted_n")):
+            texts, own = [before[counter], after[counter]], [reply[key] for reply in replies]
+            values = [printed(text) for text in texts if text is not None]
+            if None in values:
+                return "failed"
+            if None in texts or None in own or max(value or 0.0 for value in values) > 999_999:
+                status = "weak"
+            elif (values[1] or 0.0) - (values[0] or 0.0) != sum(own):
+                return "failed"
+        return status
+
+    def same_server(self, attempt: Attempt) -> str:
+        """Judge whether the server was before and after the one that its latest server line names."""
+        for shot in (attempt.before, attempt.after):
+            if shot is None:
+                return "failed"
+            place = bisect.bisect(self.numbers, shot["n"]) - 1
+            said = self.server.lines[place]["attested"] if place >= 0 else {"props": None, "process": None}
+            same = shot["props"] == said["props"] and shot["process"] == said["process"]
+            if place < 0 or not same or not self.server.trusted[place]:
+                return "failed"
+        return "held"
+
+    @functools.cached_property
+    def numbers(self) -> list[int]:
+        """Return the numbers of the server lines."""
+        return [line["n"] for line in self.server.lines]
+
+    def basic(self, trial: Trial) -> str:
+        """Return which item fails that every trial must prove (empty: none): cache off, slot as asked."""
+        key = "trial " + trial.id
+        if key not in self.found:
+            replies = self.last[trial.unit].replies(trial)
+            off = all(reply["cache_n"] == 0 and reply["prompt_n"] == reply["tokens_evaluated"] for reply in replies)
+            pinned = all(reply["id_slot"] == trial.slot for reply in replies)
+            self.found[key] = self.failing(("cache", trial.cache or off), ("slot", trial.slot < 0 or pinned))
+        return self.found[key][0]
+
+    def failing(self, *items: tuple[str, JSON], weak: bool = False) -> tuple[str, bool]:
+        """Count the items of a proof; return the first that fails (or nothing), and whether the proof is weak."""
+        failed = [name for name, truth in items if not self.ledger.judge(name, truth)]
+        return failed[0] if failed else "", weak
+
+    def proof(self, trial: Trial) -> tuple[str, bool]:
+        """Return which item of a trial's proof fails (empty: none), and whether the proof is weak."""
+        failed, condition = self.basic(trial), base(trial.condition)
+        reference = self.run.trials[trial.reference]
+        if failed:
+            return failed, False
+        if condition.startswith("concurrent_"):
+            return self.together(trial.unit)
+        if condition == "wave_repeat":
+            first, second = self.together(reference.unit), self.together(trial.unit)
+            return first[0] or second[0], first[1] or second[1]
+        if condition == "oversubscribed":
+            return self.crowded(trial.unit)
+        if condition.startswith("cross_batch_"):
+            return self.crossed(trial)
+        if condition.startswith("cache_"):
+            return self.cached(trial)
+        if condition in ("first_request", "restart"):
+            return self.fresh(trial)
+        if condition == "idle_neighbour":
+            return self.beside(trial)
+        if condition == "other_slot":
+            return self.failing(("slot", trial.slot != 0))
+        if condition == "prefill_vs_decode":
+            lengths = [reply["tokens_evaluated"] for reply in self.last[trial.unit].replies(trial)]
+            growing = None not in lengths and all(b - a == 1 for a, b in zip(lengths, lengths[1:]))
+            same = trial.prefixes or self.token[trial.id] == self.token[trial.reference]
+            return self.failing(("ids", same), ("prefix", growing or not trial.prefixes))
+        return "", False
+
+    def lines_of(self, unit: str) -> list[JSON]:
+        """Return the complete lines of a wave, in the order of its members."""
+        return [self.last[unit].completes.get((trial.id, 0)) for trial in self.run.units[unit].trials]
+
+    def slots_of(self, unit: str) -> set[int]:
+        """Return the slots that the replies of a wave name."""
+        slots = [line["reply"]["id_slot"] for line in self.lines_of(unit) if line and line["reply"]]
+        return {slot for slot in slots if slot is not None}
+
+    def together(self, unit: str) -> tuple[str, bool]:
+        """Prove that all members of a wave were worked on at once."""
+        key = "wave " + unit
+        if key not in self.found:
+            windows, attempt = [window(line) for line in self.lines_of(unit)], self.last[unit]
+            known = [one for one in windows if one]
+            overlap = len(known) == len(windows)
+            if overlap:
+                common = min(one.end for one in known) - max(one.begin for one in known)
+                overlap = common >= 0.5 * min(one.end - one.begin for one in known)
+            busy = self.busy_slots(attempt)
+            enough = busy is None or 5 * busy >= 4 * len(windows)
+            items = (("windows", overlap), ("slots", len(self.slots_of(unit)) == len(windows)), ("busy", enough))
+            self.found[key] = self.failing(*items, weak=busy is None)
+        return self.found[key]
+
+    def busy_slots(self, attempt: Attempt) -> Fraction | None:
+        """Return the mean number of busy slots over an attempt; None where the server does not offer it."""
+        shots = [(shot or {"metrics": None})["metrics"] or {} for shot in (attempt.before, attempt.after)]
+        texts = [shot.get(key) for shot in shots for key in ("n_busy_slots_per_decode", "n_decode_total")]
+        if None in texts:
+            return None
+        if None in [printed(text or "") for text in texts]:
+            return Fraction(0)
+        b0, n0, b1, n1 = (Fraction(text or 0) for text in texts)
+        return (b1 * n1 - b0 * n0) / (n1 - n0) if n1 > n0 else Fraction(0)
+
+    def crowded(self, unit: str) -> tuple[str, bool]:
+        """Prove that more requests than slots filled every slot, and that the rest waited."""
+        key = "wave " + unit
+        if key not in self.found:
+            slots, lines = int(self.server.attested["slots"]), self.lines_of(unit)
+            known = [one for one in map(window, lines) if one]
+            # Each window is shortened by 1 ms on both sides, so touching ends do not count. Ends sort before begins.
+            cut = [(one.begin + MS, one.end - MS) for one in known if one.begin + MS < one.end - MS]
+            depth = deepest = 0
+            for _, change in sorted([(begin, 1) for begin, _ in cut] + [(end, -1) for _, end in cut]):
+                depth += change
+                deepest = max(deepest, depth)
+            known.sort(key=lambda one: one.end)
+            waited = all(one.begin >= known[0].end - 2 * MS for one in known[slots:])
+            whole = len(known) == len(lines)
+            filled = self.slots_of(unit) == set(range(slots))
+            items = (("windows", whole and deepest == slots), ("slots", filled), ("queue", whole and waited))
+            self.found[key] = self.failing(*items)
+        return self.found[key]
+
+    def crossed(self, trial: Trial) -> tuple[str, bool]:
+        """Prove that the neighbours of a wave covered its member, or that one of them prefilled in its decoding."""
+        member, *others = (window(line) for line in self.lines_of(trial.unit))
+        neighbours = [one for one in others if one]
+        if member is None:
+            return self.failing(("windows", ""))
+        if trial.condition == "cross_batch_together":
+            need = 0.9 * (member.end - member.begin)
+            shared = [min(one.end, member.end) - max(one.begin, member.begin) for one in neighbours]
+            whole = shared and None not in others
+            return self.failing(("windows", whole and all(length >= need for length in shared)))
+        middles = [one.begin + one.prompt / 2 for one in neighbours]
+        return self.failing(("windows", any(member.end - member.predicted <= at <= member.end for at in middles)))
+
+    def cached(self, trial: Trial) -> tuple[str, bool]:
+        """Prove that the prompt cache was cold, warm, or held a prefix."""
+        reply = self.last[trial.unit].replies(trial)[0]
+        reused, fresh, length = reply["cache_n"], reply["prompt_n"], reply["tokens_evaluated"]
+        if None in (reused, fresh, length):
+            return self.failing(("cache", ""))
+        if trial.condition == "cache_prefix":
+            right = 2 <= reused < length
+        else:
+            right = length >= 64 and (reused <= 1 if trial.condition == "cache_cold" else 2 * reused >= length)
+        return self.failing(("cache", right and reused + fresh == length))
+
+    def fresh(self, trial: Trial) -> tuple[str, bool]:
+        """Prove that a trial was the first request of a new process."""
+        attempt, lines = self.last[trial.unit], self.server.lines
+        at = attempt.invokes[trial.id, 0]["n"]
+        phases = ("start", "restart") if trial.family == "first_request" else ("restart",)
+        places = [place for place, line in enumerate(lines) if line["n"] < at and line["phase"] in phases]
+        if not places:
+            return self.failing(("process", ""))
+        line, earlier = lines[places[-1]], lines[: places[-1]]
+        invoked = self.server.invoked
+        between = bisect.bisect_left(invoked, at) - bisect.bisect(invoked, line["n"])
+        new = all(line["attested"]["process"] != other["attested"]["process"] for other in earlier)
+        follows = line["phase"] == "start" or (attempt.before or {"n": -1})["n"] == line["n"] + 1
+        return self.failing(("process", between == 0 and new and follows))
+
+    def beside(self, trial: Trial) -> tuple[str, bool]:
+        """Prove that another conversation rested in slot 1."""
+        slots = (self.last[trial.unit].before or {"slots": None})["slots"]
+        neighbour = self.run.trials[f"{trial.block}/neighbour"]
+        held = [slot for slot in slots or [] if slot[0] == 1]
+        if slots is None:
+            return "", True
+        reply = self.results.get(neighbour.id)
+        length = reply["tokens_evaluated"] if reply else None
+        if not held or held[0][1] or length is None:
+            return self.failing(("neighbour", ""))
+        if held[0][2] is None:
+            return "", True
+        return self.failing(("neighbour", held[0][2] >= length))
+
+    def fate(self, trial: Trial) -> Fate:
+        """Judge one measured trial: the first rule that applies."""
+        attempt, reference = self.last.get(trial.unit), self.run.trials[trial.reference]
+        skip = None if attempt else self.server.skips.get(trial.unit)
+        for_slots = skip is not None and skip["reason"] == "slots"
+        if attempt and trial.id in attempt.unsupported:
+            return Fate(trial, "unsupported")
+        if for_slots:
+            return Fate(trial, "vacuous", "slots")
+        if not (trial.id in self.results and reference.id in self.results):
+            return Fate(trial, "failed")
+        reasons = [reason for reason, _ in map(self.evidence, (trial.unit, reference.unit)) if reason]
+        if not self.ledger.judge("canary", len(self.canaries) < 2 or self.canaries[0] == self.canaries[1]):
+            reasons.append("canary")
+        if reasons:
+            return Fate(trial, "tainted", reasons[0])
+        if self.crosstalk(trial):
+            return Fate(trial, "cross-talk")
+        failed, weak = self.proof(trial)
+        failed = failed or self.basic(reference)
+        if failed:
+            return Fate(trial, "vacuous", failed)
+        own, other = self.results[trial.id], self.results[reference.id]
+        if not self.ledger.judge("length", min(own["steps"], other["steps"]) >= 8):
+            return Fate(trial, "short")
+        outcome = "divergent"
+        if self.logprob[trial.id] == self.logprob[reference.id] and not own["holes"] and not other["holes"]:
+            outcome = "identical"
+        elif self.token[trial.id] == self.token[reference.id]:
+            outcome = "token-identical"
+        return Fate(trial, "usable", "", weak or self.evidence(trial.unit)[1], outcome)
+
+    def crosstalk(self, trial: Trial) -> bool:
+        """Tell whether a reply belongs to another prompt."""
+        prompt, mixed_up = self.run.prompt(self.server.label, trial.key), False
+        if prompt is None:
+            self.ledger.unseen("prompt echoes")
+        elif not trial.prefixes:
+            wanted = echo_digest(prompt["text"], self.ledger)
+            for reply in self.last[trial.unit].replies(trial):
+                mixed_up = not self.ledger.judge("prompt echo", reply["prompt_echo"] in (None, wanted)) or mixed_up
+        if trial.family != "control_prompt":
+            own, found = self.fact_of(trial), self.baselines.get(self.results[trial.id]["logprob"], [])
+            other = any(key != trial.key and fact != own for key, fact in found)
+            mixed_up = not self.ledger.judge("other baseline", not other) or mixed_up
+        return mixed_up
+
+    def slots(self, trial: Trial) -> list[JSON]:
+        """Return the slots that a trial's comparison leans on, as (prompt key, slot)."""
+        names = [trial.id, trial.reference] if trial.condition == "wave_repeat" else [trial.id]
+        return [(trial.key, self.results[name]["id_slot"]) for name in names]
+
+    def set_aside(self) -> None:
+        """Set trials of waves aside whose slot does not agree with the baseline when alone."""
+        usable = [fate for fate in self.fates if fate.state == "usable"]
+        solo = [fate for fate in usable if fate.trial.condition == "other_slot" and fate.outcome != "identical"]
+        bad = {pair for fate in solo for pair in self.slots(fate.trial)}
+        repeats = [
+            fate for fate in usable if fate.trial.condition.startswith("repeat_") and fate.outcome != "identical"
+        ]
+        self.unsteady.update(fate.trial.reference for fate in repeats)
+        for fate in usable:
+            if base(fate.trial.condition) in (*LEVELLED, "wave_repeat"):
+                fine = not any(pair in bad for pair in self.slots(fate.trial))
+                if not self.ledger.judge("solo slot", fine):
+                    fate.state = "set aside"
+
+
+def echo_digest(text: str, ledger: Ledger) -> str:
+    """Return the digest of a text in UTF-8 without its spaces: some echoes drop those before punctuation."""
+    ledger.need("shape", not re.search("[\ud800-\udfff]", text), "half a surrogate pair in {}", ascii(text)[:80])
+    return digest(text.replace(" ", "").encode())
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 9. Cells, waves, instrument, predictions: findings.
+# --------------------------------------------------------------------------------------------------------------------
+
+JUDGED = ("unstable", "divergent", "token-identical", "identical")
+MILLION = 10**6
+
+
+def rare(n: int, first: int, last: int, j: int, level: int) -> bool:
+    """Tell whether P(first <= X <= last) <= level / 1000 for X of n trials that each succeed with j / 1,000,000.
+
+    In floats where they decide, else with whole numbers: no rounding takes part.
+    """
+    if j in (0, MILLION):
+        return not first <= (n if j else 0) <= last
+    log_p, log_q, whole = math.log(j / MILLION), math.log1p(-j / MILLION), math.lgamma(n + 1)
+    terms = (
+        whole - math.lgamma(i + 1) - math.lgamma(n - i + 1) + i * log_p + (n - i) * log_q
+        for i in range(first, last + 1)
+    )
+    ratio = math.fsum(map(math.exp, terms)) * 1000 / level
+    if abs(ratio - 1) > 1e-6:
+        return bool(ratio < 1)
+    exact = sum(math.comb(n, i) * j**i * (MILLION - j) ** (n - i) for i in range(first, last + 1))
+    return bool(exact * 1000 <= level * MILLION**n)
+
+
+def least(test: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the least number in low .. high that passes a test which all greater ones pass too, by bisection."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if test(middle) else (middle + 1, high)
+    return low
+
+
+@functools.lru_cache(maxsize=None)
+def bounds(k: int, n: int) -> tuple[float, float]:
+    """Return the exact 95 % bounds of a rate, rounded outwards to 6 decimals; one-sided where k is 0 or n."""
+    level = 50 if k in (0, n) else 25
+    if n == 0:
+        return 0.0, 1.0
+    low = 0 if k == 0 else least(lambda j: not rare(n, k, n, j, level), 0, MILLION) - 1
+    high = MILLION if k == n else least(lambda j: rare(n, 0, k, j, level), 0, MILLION)
+    return low / MILLION, high / MILLION
+
+
+def rate(k: int, n: int) -> dict[str, JSON]:
+    """Return a rate with its bounds."""
+    low, high = bounds(k, n)
+    return {"divergent": k, "n": n, "low": low, "high": high}
+
+
+def outcomes(fates: list[Fate], condition: str) -> list[bool]:
+    """Return of each usable trial whether it counts as divergent."""
+    fine = ("identical", "token-identical") if condition == "without_logprobs" else ("identical",)
+    return [fate.outcome not in fine for fate in fates]
+
+
+def cell_of(judge: Judge, condition: str, fates: list[Fate]) -> dict[str, JSON]:
+    """Return one cell: a condition on a server."""
+    usable = [fate for fate in fates if fate.state == "usable"]
+    minimum = minimum_of(judge.run.plan, condition, [fate.trial for fate in fates])
+    excluded = {state: sum(fate.state == state for fate in fates) for state in EXCLUDED}
+    reasons: dict[str, int] = {}
+    for fate in fates:
+        if fate.reason:
+            reasons[fate.reason] = reasons.get(fate.reason, 0) + 1
+    diverging = outcomes(usable, condition)
+    waves = {fate.trial.unit for fate in usable}
+    waves_diverging = {fate.trial.unit for fate, diverges in zip(usable, diverging) if diverges}
+    results = judge.results
+    holes = any(results[name]["holes"] for fate in usable for name in (fate.trial.id, fate.trial.reference))
+    qualifiers = ["partial"] * holes + ["weak"] * any(fate.weak for fate in usable)
+    return {
+        "server": judge.server.label,
+        "condition": condition,
+        "verdict": verdict_of(judge, condition, fates, minimum),
+        "reason": f"{len(usable)} of {len(fates)} usable",
+        "qualifiers": qualifiers,
+        "planned": len(fates),
+        "usable": len(usable),
+        "minimum": minimum,
+        "excluded": excluded,
+        "reasons": reasons,
+        "logprob_identical": sum(fate.outcome == "identical" for fate in usable),
+        "token_identical": sum(fate.outcome != "divergent" for fate in usable),
+        "distinct": len({(fate.trial.reference, judge.logprob[fate.trial.id]) for fate in usable}),
+        "by_trial": rate(sum(diverging), len(usable)),
+        "by_wave": rate(len(waves_diverging), len(waves)),
+        "witness": witness_of(judge, condition, [fate for fate in usable if fate.outcome != "identical"]),
+        "consequence": None,
+    }
+
+
+def minimum_of(plan: JSON, condition: str, trials: list[Trial]) -> int:
+    """Return how many usable trials a cell needs: what its entries ask, and all that other conditions' entries lend."""
+    total = 0
+    for number in {trial.entry for trial in trials}:
+        here, entry = [trial for trial in trials if trial.entry == number], plan["conditions"][number]
+        lent = condition == "repeat_greedy" and entry["name"] != condition
+        if lent or entry["minimum"] is None:
+            total += len(here)
+        elif condition == "wave_repeat":
+            for level in entry["levels"]:
+                waves, again = entry["count"], min(entry["again"], entry["count"])
+                own = min(entry["minimum"], waves * level * len(entry["prompts"]))
+                total += -(-own * again // waves)
+        else:
+            total += min(entry["minimum"], len(here))
+    return total
+
+
+def verdict_of(judge: Judge, condition: str, fates: list[Fate], minimum: int) -> str:
+    """Return the verdict of a cell: the first rule that applies."""
+    usable = [fate for fate in fates if fate.state == "usable"]
+    states = {fate.state for fate in fates}
+    slots = judge.server.skips
+    skipped = {name for name, skip in slots.items() if skip["reason"] == "slots" and name not in judge.last}
+    if "unsupported" in states:
+        return "unsupported"
+    if not any(fate.trial.id in judge.results or fate.trial.unit in skipped for fate in fates):
+        return "not run"
+    for state in ("tainted", "cross-talk"):
+        if state in states:
+            return state
+    if "vacuous" in states and len(usable) < minimum:
+        return "vacuous"
+    if len(usable) < max(minimum, 1):
+        return "insufficient"
+    if not condition.startswith("repeat_") and any(fate.trial.reference in judge.unsteady for fate in usable):
+        return "unstable"
+    for outcome in ("divergent", "token-identical"):
+        if any(fate.outcome == outcome for fate in usable):
+            return outcome
+    return "identical"
+
+
+def first_difference(
+    own: list[JSON], other: list[JSON], *, ids_only: bool
+) -> tuple[int, str, int, JSON, JSON, bool] | None:
+    """Return step, level, rank, both logprobs there, and whether they are of one token; None where nothing differs."""
+    for at, (step, old) in enumerate(zip(own, other)):
+        if step[0] != old[0]:
+            return at, "token", -1, step[1], old[1], True
+        if ids_only:
+            continue
+        if not same(step[1], old[1]):
+            return at, "logprob", -1, step[1], old[1], True
+        for rank in range(max(len(step[2]), len(old[2]))):
+            mine, theirs = ((entries[rank : rank + 1] or [[None, None]])[0] for entries in (step[2], old[2]))
+            if mine[0] != theirs[0] or not same(mine[1], theirs[1]):
+                return at, "logprob", rank, mine[1], theirs[1], mine[0] == theirs[0]
+    if len(own) == len(other):
+        return None
+    at = min(len(own), len(other))
+    values = [steps[at][1] if at < len(steps) else None for steps in (own, other)]
+    return at, "length", -1, values[0], values[1], True
+
+
+def same(one: float | None, other: float | None) -> bool:
+    """Tell whether two logprobs have the same canonical text: zeros of two signs have not."""
+    return repr(one) == repr(other)
+
+
+def float32(value: float) -> bool:
+    """Tell whether a logprob is a float32 value."""
+    return bool(array("f", [value])[0] == value)
+
+
+def ordinal(value: float) -> int:
+    """Return the place of a float32 among all of them, in order; both zeros have one."""
+    bits = int(struct.unpack("<i", struct.pack("<f", value))[0])
+    return bits if bits >= 0 else -(bits & 0x7FFFFFFF)
+
+
+def witness_of(judge: Judge, condition: str, fates: list[Fate]) -> JSON:
+    """Return the difference of a cell that comes first, or None where there is none or no stream to read."""
+    best: JSON = None
+    for fate in fates:
+        names = (fate.trial.id, fate.trial.reference)
+        digests = [judge.results[name]["logprob"] for name in names]
+        if None in [judge.run.stream(wanted) for wanted in digests]:
+            judge.run.unread.add((judge.server.label, condition))
+            return None
+        own, other = map(judge.run.steps, digests)
+        found = first_difference(own, other, ids_only=condition == "without_logprobs")
+        if found is not None and (best is None or (found[0], names) < (best[0][0], best[1])):
+            best = found, names, other[found[0]][2] if found[0] < len(other) else []
+    if best is None:
+        return None
+    (step, level, rank, value, reference, one_token), names, entries = best
+    both = None not in (value, reference) and one_token
+    top = sorted((logprob for _, logprob in entries if logprob is not None), reverse=True)
+    return {
+        "trial": names[0],
+        "reference": names[1],
+        "step": step,
+        "level": level,
+        "rank": rank,
+        "value": value,
+        "reference_value": reference,
+        "value_hex": None if value is None else value.hex(),
+        "reference_hex": None if reference is None else reference.hex(),
+        "ulp": abs(ordinal(value) - ordinal(reference)) if both and float32(value) and float32(reference) else None,
+        "nats": value - reference if both else None,
+        "margin": top[0] - top[1] if len(top) > 1 else None,
+    }
+
+
+def waves_of(judge: Judge) -> list[dict[str, JSON]]:
+    """Return the three claims about waves, for each level and kind that was planned."""
+    rows, trials, results = [], judge.run.trials, judge.results
+    groups: dict[tuple[str, int], list[Fate]] = {}
+    for fate in judge.fates:
+        if fate.trial.family.startswith("concurrent_"):
+            level = int(fate.trial.block.split("/")[0].rpartition("_c")[2])
+            groups.setdefault((fate.trial.family[11:], level), []).append(fate)
+    for (kind, level), fates in sorted(groups.items()):
+        usable = [fate for fate in fates if fate.state == "usable"]
+        again = [fate.outcome == "identical" for fate in usable if fate.trial.condition == "wave_repeat"]
+        prompts: dict[str, list[Trial]] = {}
+        for fate in usable:
+            prompts.setdefault(fate.trial.key, []).append(fate.trial)
+        several = [members for members in prompts.values() if len({trial.unit for trial in members}) > 1]
+        whole = [members for members in several if not any(results[trial.id]["holes"] for trial in members)]
+        alone = [members in whole and len({judge.logprob[trial.id] for trial in members}) == 1 for members in several]
+        invariant = []
+        for members in prompts.values():
+            pairs = [(results[trial.id], results.get(trials[trial.group].id)) for trial in members]
+            same = [b and a["logprob"] == b["logprob"] and not a["holes"] + b["holes"] for a, b in pairs]
+            invariant.append(all(same))
+        row: dict[str, JSON] = {"server": judge.server.label, "kind": kind, "level": level}
+        row["waves"] = len({fate.trial.unit for fate in usable})
+        for name, truths in (("repeatable", again), ("wave_independent", alone), ("batch_invariant", invariant)):
+            row[name] = {"k": sum(truths), "n": len(truths)}
+        rows.append(row)
+    return rows
+
+
+def instrument_of(judge: Judge) -> list[dict[str, JSON]]:
+    """Return the checks of the instrument on one server."""
+    run, server, rows = judge.run, judge.server, []
+
+    def add(check: str, status: str, k: int, n: int) -> None:
+        rows.append({"server": server.label, "check": check, "status": status, "k": k, "n": n})
+
+    for control in ("control_prompt", "control_seed", "control_temperature"):
+        fates = [fate for fate in judge.fates if fate.trial.condition == control]
+        usable = [fate for fate in fates if fate.state == "usable"]
+        same = ("identical",) if control == "control_prompt" else ("identical", "token-identical")
+        k = sum(fate.outcome not in same for fate in usable)
+        status = "failed" if k < len(usable) else "incomplete" if len(usable) < len(fates) else "held"
+        if fates:
+            add(control, status, k, len(fates))
+    equal = len(judge.canaries) == 2 and judge.canaries[0] == judge.canaries[1]
+    add("canary", "held" if equal else "failed" if len(judge.canaries) == 2 else "incomplete", int(equal), 1)
+    streams = [run.stream(wanted) for wanted in sorted(server.files)]
+    here = [stream for stream in streams if stream is not None]
+    if len(here) < len(streams):
+        run.unread.update((server.label, name) for name in ("float32", "top_k", "one_ulp", "parse_twice"))
+    asked = [stream for stream in here if stream.n_probs > 0]
+    sums = {
+        "float32": (sum(stream.float32 for stream in here), sum(stream.values for stream in here)),
+        "top_k": (sum(stream.full for stream in asked), sum(stream.filled for stream in asked)),
+        "settings": (server.agreed, server.replied),
+    }
+    for name, (k, n) in sums.items():
+        complete = n > 0 and (server.label, name) not in run.unread
+        add(name, ("held" if k == n else "failed") if complete else "incomplete", k, n)
+    for name, truth in zip(("one_ulp", "parse_twice"), sensitivity(judge)):
+        add(name, "incomplete" if truth is None else "held" if truth else "failed", int(truth or 0), 1)
+    return rows
+
+
+def sensitivity(judge: Judge) -> tuple[bool | None, bool | None]:
+    """Tell whether one ULP in the first baseline is seen, and whether reading it twice gives the same."""
+    run = judge.run
+    baselines = [name for name, trial in run.trials.items() if trial.condition == "baseline" and name in judge.results]
+    wanted = judge.results[baselines[0]]["logprob"] if baselines else None
+    stream = run.stream(wanted)
+    if wanted is None or stream is None:
+        return None, None
+    head, steps = {"dialect": "completion", "format": 1, "n_probs": stream.n_probs}, run.steps(wanted)
+    again = digest(b"".join(map(encode, [head, *steps])))
+    at = next((at for at, step in enumerate(steps) if len(step[2]) == stream.n_probs > 0), None)
+    if at is None or steps[at][2][-1][1] is None or not float32(steps[at][2][-1][1]):
+        return None, again == wanted
+    moved = json.loads(json.dumps(steps))
+    place = ordinal(steps[at][2][-1][1])
+    place += 1 if place < 0 else -1
+    moved[at][2][-1][1] = struct.unpack("<f", struct.pack("<I", abs(place) | (0x80000000 if place < 0 else 0)))[0]
+    found = first_difference(moved, steps, ids_only=False)
+    seen = found is not None and found[0] == at and abs(ordinal(found[3]) - ordinal(found[4])) == 1
+    return seen and digest(b"".join(map(encode, [head, *moved]))) != wanted, again == wanted
+
+
+def meets(rule: JSON, k: int, n: int) -> bool:
+    """Tell whether k of n meets a rule, compared exactly."""
+    left, right = Fraction(k), Fraction(repr(rule["value"])) * n
+    return {"<": left < right, "<=": left <= right, "==": left == right, ">=": left >= right, ">": left > right}[
+        rule["op"]
+    ]
+
+
+def prediction_of(prediction: JSON, cells: list[JSON], instrument: list[JSON]) -> dict[str, JSON]:
+    """Return one prediction with its status: the first rule that applies."""
+    minimum, rows, judged, left_out = prediction["minimum"], [], [], False
+    servers = {cell["server"] for cell in cells} if prediction["servers"] == "*" else prediction["servers"]
+    listed = [cell for cell in cells if cell["condition"] in prediction["conditions"] and cell["server"] in servers]
+    for cell in listed:
+        k, n = cell.get(prediction["measure"], 0), cell["usable"]
+        if prediction["measure"] == "waves_identical":
+            k, n = cell["by_wave"]["n"] - cell["by_wave"]["divergent"], cell["by_wave"]["n"]
+        rows.append({**{key: cell[key] for key in ("server", "condition", "verdict")}, "k": k, "n": n})
+        stable = cell["verdict"] != "unstable" or cell["condition"].startswith("repeat_")
+        if cell["verdict"] in JUDGED and stable:
+            judged.append((k, n))
+        elif prediction["unit"] == "cell":
+            left_out = True
+    total = sum(k for k, _ in judged), sum(n for _, n in judged)
+    pools = [total] if prediction["unit"] == "pooled" else judged
+    holding = {(cell["server"], name) for cell in listed for name in prediction["requires"]}
+    holding -= {(row["server"], row["check"]) for row in instrument if row["status"] == "held"}
+    enough = [pool for pool in pools if pool[1] >= minimum]
+    rules = prediction["holds"], prediction["refuted"]
+    met = [(meets(rules[0], *pool), meets(rules[1], *pool)) for pool in enough]
+    if not listed:
+        status = "not applicable"
+    elif holding or not judged or not enough:
+        status = "inconclusive"
+    elif (False, True) in met:
+        status = "refuted"
+    else:
+        status = (
+            "holds" if set(met) == {(True, False)} and len(enough) == len(pools) and not left_out else "inconclusive"
+        )
+    kept = {"id": prediction["id"], "statement": prediction["statement"], "status": status}
+    return {**kept, "k": total[0], "n": total[1], "cells": rows}
+
+
+def findings_of(run: Run) -> dict[str, JSON]:
+    """Return what findings.json must hold, the reasons for people excepted."""
+    cells: list[dict[str, JSON]] = []
+    instrument: list[dict[str, JSON]] = []
+    waves: list[dict[str, JSON]] = []
+    for server in run.servers.values():
+        judge = Judge(run, server)
+        by_condition: dict[str, list[Fate]] = {}
+        for fate in judge.fates:
+            by_condition.setdefault(fate.trial.condition, []).append(fate)
+        cells += [
+            cell_of(judge, condition, by_condition[condition]) for condition in sorted(by_condition, key=place_of)
+        ]
+        waves += waves_of(judge)
+        instrument += instrument_of(judge)
+    must = ("control_prompt", "control_seed", "control_temperature", "canary")
+    fine = all(
+        row["status"] == "held" or (row["check"] not in must and row["status"] != "failed") for row in instrument
+    )
+    sound = fine and any(cell["verdict"] in JUDGED for cell in cells)
+    registration = run.manifest["registration"]
+    status = registration["status"] if registration else "not registered"
+    return {
+        "format": 1,
+        "kind": "audit",
+        "seal": run.seal_digest,
+        "sound": sound,
+        "conclusion": "sound" if sound else "inconclusive",
+        "instrument": instrument,
+        "cells": cells,
+        "pooled": pooled_of(cells),
+        "waves": waves,
+        "predictions": [prediction_of(one, cells, instrument) for one in run.predictions or []],
+        "exploratory": None if status == "registered" else status,
+    }
+
+
+def place_of(condition: str) -> tuple[int, int]:
+    """Return the place of a condition in the catalogue, levels rising."""
+    level = condition[len(base(condition)) + 2 :]
+    return CATALOGUE.index(base(condition)), int(level or 0)
+
+
+def pooled_of(cells: list[JSON]) -> list[dict[str, JSON]]:
+    """Return each condition over all servers, where a cell has a verdict from `unstable` on."""
+    rows = []
+    for condition in sorted({cell["condition"] for cell in cells}, key=place_of):
+        here = [cell for cell in cells if cell["condition"] == condition]
+        counted = [cell for cell in here if cell["verdict"] in JUDGED]
+        row: dict[str, JSON] = {
+            "condition": condition,
+            "servers": {cell["server"]: cell["verdict"] for cell in counted},
+        }
+        for key in ("usable", "logprob_identical", "token_identical"):
+            row[key] = sum(cell[key] for cell in counted)
+        for key in ("by_trial", "by_wave"):
+            row[key] = rate(*(sum(cell[key][name] for cell in counted) for name in ("divergent", "n")))
+        rows += [row] if counted else []
+    return rows
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 10. Comparison with findings.json.
+# --------------------------------------------------------------------------------------------------------------------
+
+IDENTIFIERS = ("server", "condition", "check", "kind", "level", "id")
+
+
+def compare(run: Run, mine: dict[str, JSON]) -> str:
+    """Compare the findings computed here with the stored ones; return what was done, in words."""
+    if not (run.root / "findings.json").exists():
+        return "not there, nothing to compare"
+    theirs = decode(run.read("findings.json"), "findings.json", run.ledger)
+    known_format(theirs, "findings.json", run.ledger)
+    skipped = {f"instrument {label} {check}" for label, check in run.unread}
+    skipped |= {f"cells {label} {condition}: witness" for label, condition in run.unread}
+    rows = theirs.get("instrument")
+    for row in rows if type(rows) is list else []:
+        # What cannot be read again here may have failed there, which this copy can only take over.
+        if (
+            type(row) is dict
+            and f"instrument {row.get('server')} {row.get('check')}" in skipped
+            and row.get("status") == "failed"
+        ):
+            mine["sound"], mine["conclusion"] = False, "inconclusive"
+    if run.predictions is None and run.manifest["registration"] is not None:
+        skipped.add("predictions")
+    differ("", mine, theirs, skipped, run.ledger)
+    return "compared"
+
+
+def differ(where: str, mine: JSON, theirs: JSON, skipped: set[str], ledger: Ledger) -> None:
+    """Note every field in which two findings differ, named by cell and field, with both values."""
+    if where in skipped:
+        ledger.unseen("findings that this copy cannot show")
+    elif type(mine) is dict and type(theirs) is dict:
+        strangers = sorted(mine.keys() ^ theirs.keys())
+        ledger.hold("findings", not strangers, "findings.json: {}: only on one side: {}", where or "top", strangers)
+        for key in sorted(mine.keys() & theirs.keys() - {"reason", "consequence"}):
+            differ(f"{where}: {key}" if where else key, mine[key], theirs[key], skipped, ledger)
+    elif type(mine) is list and type(theirs) is list and any(type(entry) is dict for entry in [*mine, *theirs]):
+        left, right = ({identity(entry): entry for entry in side} for side in (mine, theirs))
+        for name in [*left, *(name for name in right if name not in left)]:
+            path = f"{where} {name}"
+            if path not in skipped:
+                there = name in left and name in right
+                ledger.hold("findings", there, "findings.json: {}: only {}", path, "here" if name in left else "there")
+            if name in left and name in right:
+                differ(path, left[name], right[name], skipped, ledger)
+        same = list(left) == list(right) and len(right) == len(theirs)
+        ledger.hold("findings", same, "findings.json: {}: in another order, or twice", where)
+    else:
+        same = encode(mine) == encode(theirs)
+        ledger.hold("findings", same, "findings.json: {}: {} there, {} here", where, theirs, mine)
+
+
+def identity(entry: JSON) -> str:
+    """Return the words that name an entry of a list of the findings."""
+    return " ".join(str(entry[key]) for key in IDENTIFIERS if key in entry) if type(entry) is dict else repr(entry)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 11. One run, and the command.
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def must_be_sealed(run: Run) -> None:
+    """Refuse what is no sealed run.
+
+    Raises: ForeignError.
+    """
+    if not run.root.is_dir():
+        raise ForeignError(f"{run.root}: no such folder")
+    if not (run.root / "manifest.json").exists():
+        raise ForeignError(f"{run.root}: not a run, it has no manifest.json")
+    if not (run.root / "SHA256SUMS").exists():
+        raise ForeignError(unsealed(run))
+
+
+def unsealed(run: Run) -> str:
+    """Say what an unsealed run still holds: finished attempts, and how far its chain holds."""
+    finished, previous, end = set(), "sha256:" + bare(run.read("manifest.json")), "to the end"
+    path = run.root / "history.jsonl"
+    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    rest = lines.pop()
+    for n, raw in enumerate(lines):
+        try:
+            line = decode(raw + b"\n", "", Ledger())
+            require(line, SHAPES[line["line"]], "", Ledger())
+        except (RefusedError, KeyError, TypeError, OverflowError, MemoryError):
+            line = {"n": -1}
+        if line["n"] != n or line["prev"] != previous:
+            end = f"only up to line {n}"
+            break
+        previous = digest(raw + b"\n")
+        if line["line"] == "complete":
+            finished.add((line["server"], line["trial"], line["attempt"]))
+    cut = f", behind it {len(rest)} bytes of an incomplete line" if rest else ""
+    return f"unsealed: {len(finished)} finished attempts are readable, the chain holds {end}{cut}"
+
+
+def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
+    """Verify one run; return what was found, with the exit code and one sentence."""
+    ledger = Ledger()
+    run = Run(root, ledger, options.level)
+    report: dict[str, JSON] = {"run": str(root), "notes": {}, "findings": None}
+    try:
+        must_be_sealed(run)
+        open_folder(run, options.expect)
+        load(run)
+        Walk(run).walk()
+        report["notes"]["repository"] = "not checked (no --repo)"
+        if options.repo is not None:
+            report["notes"]["repository"] = check_repository(run, options.repo)
+        mine = findings_of(run)
+        report["notes"]["findings.json"] = compare(run, mine)
+        report["findings"] = mine
+        report["exit"], report["sentence"] = conclude(mine, options)
+    except (ForeignError, OSError) as error:
+        report["exit"], report["sentence"] = 2, str(error)
+    except RefusedError as error:
+        name, _, message = str(error).partition(": ")
+        ledger.contradictions.append((name, message))
+    except (RecursionError, MemoryError, OverflowError) as error:
+        ledger.contradictions.append(("json", f"{type(error).__name__}: {error}"))
+    found = ledger.contradictions
+    if found:
+        report["exit"] = 4
+        report["sentence"] = f"contradiction: {len(found)} found, the first: {found[0][0]}: {found[0][1]}"
+    report["seal"] = run.seal_digest or None
+    report["checks"] = [
+        {"name": name, "count": ledger.counts[name], "failed": ledger.failures[name], "what": what}
+        for name, what in {**CONTRADICTIONS, **JUDGEMENTS}.items()
+    ]
+    report["contradictions"] = [{"check": name, "message": message} for name, message in found]
+    report["unchecked"] = ledger.unchecked
+    return report
+
+
+def conclude(findings: JSON, options: argparse.Namespace) -> tuple[int, str]:
+    """Return exit code and sentence of a run in which nothing contradicts."""
+    verdicts: dict[str, int] = {}
+    for cell in findings["cells"]:
+        verdicts[cell["verdict"]] = verdicts.get(cell["verdict"], 0) + 1
+    statuses: dict[str, int] = {}
+    for prediction in findings["predictions"]:
+        statuses[prediction["status"]] = statuses.get(prediction["status"], 0) + 1
+    counted = ", ".join(f"{count} {name}" for name, count in verdicts.items())
+    predicted = ", ".join(f"{count} {name}" for name, count in statuses.items())
+    text = f"{len(findings['cells'])} cells ({counted}), predictions: {predicted or 'none'}"
+    if findings["conclusion"] != "sound":
+        failed = [
+            f"{row['server']} {row['check']} {row['status']}"
+            for row in findings["instrument"]
+            if row["status"] != "held"
+        ]
+        return 3, f"inconclusive: {', '.join(failed) or 'no cell has a verdict'}; {text}"
+    if options.demand and "refuted" in statuses:
+        return 1, f"sound, and a prediction is refuted: {text}"
+    if options.demand and "inconclusive" in statuses:
+        return 3, f"inconclusive: a prediction is; {text}"
+    return 0, f"sound: {text}"
+
+
+def show(report: dict[str, JSON]) -> None:
+    """Print one report: checks, cells, predictions, contradictions, sentence."""
+    say(f"run {report['run']}")
+    if report["seal"]:
+        say(f"seal {report['seal']}")
+    for check in report["checks"] if report["seal"] else []:
+        if check["name"] in CONTRADICTIONS:
+            status = "FAIL" if check["failed"] else "ok" if check["count"] else "-"
+            say(f"{status:<5} {check['name']:<14} {check['count']:>8}  {check['what']}")
+        elif check["count"]:
+            kept = f"{check['count'] - check['failed']}/{check['count']}"
+            say(f"{'held':<5} {check['name']:<14} {kept:>8}  {check['what']}")
+    for what, count in report["unchecked"].items():
+        say(f"{'not':<5} {'checked':<14} {count:>8}  {what}")
+    for what, note in report["notes"].items():
+        say(f"{what}: {note}")
+    if report["findings"]:
+        show_findings(report["findings"])
+    for found in report["contradictions"][:50]:
+        say(f"contradiction: {found['check']}: {found['message']}")
+    if len(report["contradictions"]) > 50:
+        say(f"... and {len(report['contradictions']) - 50} more, see --json")
+    say(report["sentence"])
+
+
+def show_findings(findings: JSON) -> None:
+    """Print cells, instrument and predictions as aligned tables."""
+    table = [
+        ["verdict", "server", "condition", "logprob", "token", "distinct", "waves", "divergent waves, 95 %", "excluded"]
+    ]
+    for cell in findings["cells"]:
+        usable, wave = cell["usable"], cell["by_wave"]
+        excluded = [f"{count} {name}" for name, count in cell["excluded"].items() if count]
+        excluded += [f"{name} x{count}" for name, count in sorted(cell["reasons"].items())]
+        counts = [f"{cell[key]}/{usable}" for key in ("logprob_identical", "token_identical")]
+        table.append([" ".join([cell["verdict"], *cell["qualifiers"]]), cell["server"], cell["condition"], *counts])
+        table[-1] += [str(cell["distinct"]), f"{wave['n'] - wave['divergent']}/{wave['n']}"]
+        table[-1] += [f"{wave['low']:.6f} .. {wave['high']:.6f}", ", ".join(excluded) or "-"]
+    columns(table)
+    columns(
+        [["status", "server", "instrument", "k/n"]]
+        + [[row["status"], row["server"], row["check"], f"{row['k']}/{row['n']}"] for row in findings["instrument"]]
+    )
+    for one in findings["predictions"]:
+        say(f"prediction {one['id']}: {one['status']} ({one['k']}/{one['n']}): {one['statement']}")
+
+
+def columns(table: list[list[str]]) -> None:
+    """Print rows with their columns aligned."""
+    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+    say("")
+    for row in table:
+        say("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
+
+
+def say(text: str) -> None:
+    """Print a line of printable ASCII: what a record holds may not steer a terminal."""
+    print("".join(letter if " " <= letter <= "~" else ascii(letter)[1:-1] for letter in text))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Verify the runs of the command line; return the exit code."""
+    parser = argparse.ArgumentParser(prog="verify.py", description="Verify stored audit runs, with nothing installed.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="the folder of a run")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--assert", dest="demand", action="store_true", help="exit 1 where a prediction is refuted")
+    parser.add_argument("--expect", metavar="DIGEST", help="the deposited digest of the seal of the one run")
+    parser.add_argument("--level", choices=("bytes", "digests"), default="bytes", help="digests: read no stream or row")
+    parser.add_argument("--repo", metavar="DIR", help="a git repository that holds the registration's history")
+    options = parser.parse_args(arguments)
+    if options.expect is not None and (len(options.runs) > 1 or not DIGEST.fullmatch(options.expect)):
+        parser.error("--expect takes sha256: and 64 hex digits, and one run")
+    reports = []
+    for name in options.runs:
+        reports.append(verify(Path(name), options))
+        if not options.json:
+            show(reports[-1])
+    worst = min(reports, key=lambda report: SEVERITY.index(report["exit"]))
+    if options.json:
+        print(json.dumps({"format": 1, "runs": reports, "exit": worst["exit"]}, indent=1, sort_keys=True))
+    elif len(reports) > 1:
+        say("")
+        word = worst["sentence"].split(":")[0].split(",")[0]
+        say(f"{word}: the worst of {len(reports)} runs is {worst['run']}")
+    return int(worst["exit"])
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        code = 130
+    except Exception:  # noqa: BLE001 - an uncaught exception would exit with 1, which means a refuted prediction
+        traceback.print_exc()
+        sys.stderr.write("error: a bug in verify.py, please report it with the lines above\n")
+        code = 5
+    sys.exit(code)
