@@ -1,0 +1,23 @@
+"""`determinism export`: a copy of a run without what one does not want to publish."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+NAME = "export"
+HELP = "Copy a run without streams, rows, bodies, token ids and prompts; manifest, history and seal stay as they are."
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="A sealed run folder.")],
+    digests: Annotated[Path, typer.Option("--digests", help="The folder to write the copy into.")],
+) -> int:
+    """Export a run."""
+    from audit.export import export_digests
+
+    omitted = export_digests(run, digests)
+    typer.echo(digests)
+    typer.echo(f"{omitted} files are left out, listed in omitted.json", err=True)
+    typer.echo(f"next: python3 -I -S scripts/verify.py {digests}", err=True)
+    return 0

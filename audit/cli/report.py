@@ -1,0 +1,30 @@
+"""`determinism report`: compute the findings of a run and render them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from audit.cli import options
+
+NAME = "report"
+HELP = "Compute the findings of a run from its stored facts and show its cells."
+_INCONCLUSIVE = 3
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    as_json: options.JsonOption = False,
+    strict: Annotated[bool, typer.Option("--assert", help="Exit 1 where a prediction is refuted.")] = False,
+) -> int:
+    """Report a run."""
+    from audit.report import derive
+    from audit.report.text import findings_text, verdict_code
+
+    findings, files = derive(run)
+    if as_json:
+        typer.echo(files["findings.json"].decode(), nl=False)
+    else:
+        typer.echo(findings_text(findings), nl=False)
+        typer.echo(f"next: python3 -I -S scripts/verify.py {run}", err=True)
+    return verdict_code(findings, strict=strict)

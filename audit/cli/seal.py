@@ -1,0 +1,22 @@
+"""`determinism seal`: the digest of a run to deposit."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+NAME = "seal"
+HELP = "Print the digest of a run's seal, which is what one deposits with a third party."
+
+
+def command(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> int:
+    """Print the seal's digest."""
+    from audit.errors import UsageError
+    from audit.store import Run
+
+    found = Run.open(run).seal
+    if found is None:
+        raise UsageError(f"{run} is unsealed: its run did not end", hint="an unsealed run is no evidence")
+    typer.echo(found)
+    typer.echo(f"next: python3 -I -S scripts/verify.py --expect {found} {run}", err=True)
+    return 0
