@@ -68,6 +68,19 @@ def _check_lengths(sitting: Sitting, blocks: tuple[Block, ...]) -> None:
                 raise PlanError(f"{place} holds the token id {max(ids)}, but the vocabulary has {vocabulary} tokens")
 
 
+def _warn_of_slots(sitting: Sitting, blocks: tuple[Block, ...], warn: Callable[[str], None]) -> None:
+    """Say which conditions need more slots than the server has; they are not sent, and vacuous."""
+    slots = sitting.attested.slots
+    units = [unit for block in blocks for unit in block.units if unit.slots_needed > slots]
+    conditions = dict.fromkeys(trial.condition for unit in units for trial in unit.trials)
+    if conditions:
+        needed = max(unit.slots_needed for unit in units)
+        warn(
+            f"{sitting.label} has {slots} slots, so these cells will be vacuous: {', '.join(conditions)}; "
+            f"start llama-server with -np {needed} for all of them"
+        )
+
+
 async def _sit_down(order: Order, target: Target, writer: RunWriter, client: Client) -> Sitting:
     """Ask a server who it is and freeze the prompts; nothing is generated."""
     attested = await attest(client, writer.put_fact)
@@ -122,6 +135,7 @@ async def capture(
     folder: Path,
     *,
     report: Callable[[Progress], None],
+    warn: Callable[[str], None] = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> str | None:
     """Run a plan against servers, one after the other, and seal the record.
@@ -131,6 +145,7 @@ async def capture(
         targets: the servers, in run order.
         folder: the run folder, which must not exist or be empty.
         report: is told before each unit where the run is.
+        warn: is told, before anything is sent, which cells this server is too small for.
         stopped: is asked before each unit whether the user wants to stop.
 
     Returns: the digest of the seal, or None where the run was stopped (it stays unsealed).
@@ -148,6 +163,7 @@ async def capture(
             client = await stack.enter_async_context(Client(target.address, timeout_s=order.plan.timeout_s))
             sittings.append(await _sit_down(order, target, writer, client))
             _check_lengths(sittings[-1], blocks)
+            _warn_of_slots(sittings[-1], blocks, warn)
         writer.begin(_manifest(order, sittings), plan=order.plan.to_bytes(), registration=order.files)
         units = [(block.block, unit) for block in blocks for unit in block.units]
         for number, sitting in enumerate(sittings):

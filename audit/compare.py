@@ -161,13 +161,13 @@ def _difference(
     if value is not None and reference_value is not None:
         nats = value - reference_value
         # A logprob that is no float32 is kept as the server sent it, and has no place among the float32 values.
-        ulp = int(ulp_distance(value, reference_value)) if _in_range(value) and _in_range(reference_value) else None
+        ulp = int(ulp_distance(value, reference_value)) if _is_float32(value) and _is_float32(reference_value) else None
     return Difference(index, level, rank, value, reference_value, ulp, nats, _margin(reference))
 
 
-def _in_range(value: float) -> bool:
+def _is_float32(value: float) -> bool:
     with np.errstate(over="ignore"):
-        return bool(np.isfinite(np.float32(value)))
+        return float(np.float32(value)) == value
 
 
 def _margin(step: Step | None) -> float | None:

@@ -11,18 +11,30 @@ from typing import Any
 
 from audit.errors import UsageError
 from audit.plan import Plan
-from audit.store import DERIVED_SUMS, OMITTED, SUMS, Run
+from audit.record import Complete, Invoke
+from audit.store import OMITTED, SUMS, Run, write_derived
 from audit.stream import FORMAT, canonical
 
 __all__ = ["export_digests"]
 
 _PLACEHOLDERS = ("{registered}", "{block}")
+_DERIVED = ("findings.json", "cells.csv")
 
 
-def _bears_prompts(run: Run) -> set[str]:
-    """Return the facts that hold a prompt: frozen prompts and request bodies."""
+def _bears_words(run: Run) -> set[str]:
+    """Return the facts that hold token ids: frozen prompts, request bodies, and echoes of a grammar of ids."""
     names = {name for prompts in run.manifest.prompts.values() for name in prompts.values()}
-    names |= {line.request for line in run.lines() if hasattr(line, "request")}
+    echoes = set()
+    for line in run.lines():
+        if isinstance(line, Invoke):
+            names.add(line.request)
+        elif isinstance(line, Complete) and line.reply is not None and line.reply.settings is not None:
+            echoes.add(line.reply.settings)
+    for name in echoes - names:
+        echo = run.fact(name)
+        # A forced trial sends its reference's ids as a grammar, which the server repeats.
+        if not isinstance(echo, dict) or echo.get("grammar"):
+            names.add(name)
     return {f"facts/{name.removeprefix('sha256:')}.json" for name in names}
 
 
@@ -43,19 +55,24 @@ def export_digests(folder: Path, copy: Path) -> int:
         copy: the folder to write, which must not exist.
 
     Returns: how many files are left out.
-    Raises: UsageError where the run is unsealed or the copy exists.
+    Raises: UsageError where the run is unsealed or a copy itself, or the copy exists; EvidenceError where facts
+        contradict each other.
     """
     run = Run.open(folder)
     if run.seal is None:
         raise UsageError(f"{folder} is unsealed: its run did not end", hint="only a sealed run can be exported")
+    if (folder / OMITTED).is_file():
+        raise UsageError(f"{folder} is a copy that leaves files out", hint="export the run that it was made from")
     sums = [line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines()]
-    bearing = _bears_prompts(run)
+    bearing = _bears_words(run)
     hidden = {"plan.json", "registration/plan.json", "registration/plan.toml"}
     omitted = {
         path: f"sha256:{digest}"
         for digest, path in sums
         if path.startswith(("streams/", "rows/", "bodies/")) or path in bearing or path in hidden
     }
+    listed = canonical({"format": FORMAT, "files": omitted, "plan": _without_words(run.plan)})
+    derived = {name: (folder / name).read_bytes() for name in _DERIVED if (folder / name).is_file()}
     try:
         copy.mkdir(parents=True)
         for _, path in sums:
@@ -63,11 +80,9 @@ def export_digests(folder: Path, copy: Path) -> int:
                 (copy / path).parent.mkdir(exist_ok=True)
                 shutil.copyfile(folder / path, copy / path)
         shutil.copyfile(folder / SUMS, copy / SUMS)
+        (copy / OMITTED).write_bytes(listed)
     except OSError as error:
         raise UsageError(f"{copy}: the copy cannot be written: {error.strerror}", hint="give a new folder") from error
-    listed = {"format": FORMAT, "files": omitted, "plan": _without_words(run.plan)}
-    (copy / OMITTED).write_bytes(canonical(listed))
-    for name in ("findings.json", "cells.csv", DERIVED_SUMS):
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, copy / name)
+    if derived:
+        write_derived(copy, derived)
     return len(omitted)

@@ -5,12 +5,13 @@ to force, the time a baseline took) is remembered here. Whether anything is iden
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from audit.client import Address, Client, Exchange
-from audit.errors import ReplyError
+from audit.errors import ReplyError, ServerError
 from audit.plan import Plan
 from audit.record import (
     Attested,
@@ -97,8 +98,8 @@ class Sitting:
             ServerLine(server=self.label, phase=phase, attested=self.attested, declaration=self.declaration)  # type: ignore[arg-type]
         )
 
-    async def snapshot(self, when: str, unit: str | None = None, attempt: int = 0) -> None:
-        """Write down what the server is doing."""
+    async def snapshot(self, when: str, unit: str | None = None, attempt: int = 0) -> bool:
+        """Write down what the server is doing, and tell whether it still is the one that was attested."""
         state = await observe(self.client, self.writer.put_fact, health=unit is None)
         self.writer.append(
             Snapshot(
@@ -113,6 +114,13 @@ class Sitting:
                 process=state.process,
             )
         )
+        return (state.props, state.process) == (self.attested.props, self.attested.process)
+
+    async def _changed(self) -> None:
+        """Write down who answers now, where that can be asked; the run goes on, and judging it is not ours."""
+        with contextlib.suppress(ServerError):
+            self.attested = await attest(self.client, self.writer.put_fact)
+            self.server_line("change")
 
     async def perform(self, unit: Unit, block: str, *, attempt_first: int = 0) -> None:
         """Send a unit, again where the plan allows more attempts and a request failed."""
@@ -161,7 +169,8 @@ class Sitting:
             if parsed is None:
                 break
             gathered.append(parsed)
-        await self.snapshot("after", unit.unit, attempt)
+        if not await self.snapshot("after", unit.unit, attempt):
+            await self._changed()
         return len(gathered) == parts
 
     async def _wave(self, unit: Unit, block: str, attempt: int) -> bool:
@@ -186,7 +195,8 @@ class Sitting:
             await asyncio.gather(*(client.__aexit__(None, None, None) for client in clients))
         sent.sort(key=lambda item: item.exchange.last_byte_ns or 0)
         parsed = [self._complete(item, unit, attempt, []) for item in sent]
-        await self.snapshot("after", unit.unit, attempt)
+        if not await self.snapshot("after", unit.unit, attempt):
+            await self._changed()
         return all(reply is not None for reply in parsed)
 
     def _delays_ns(self, unit: Unit) -> list[int]:

@@ -76,7 +76,7 @@ class RunWriter:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
-                raise UsageError(f"{folder} is not empty", hint="give another --out, or continue it with --resume")
+                raise UsageError(f"{folder} is not empty", hint="give another --out")
             for kind in _KINDS:
                 (folder / kind).mkdir()
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -211,7 +211,15 @@ class Run:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan that was executed."""
+        """The plan that was executed.
+
+        Raises: UsageError for an exported copy, which leaves it out; EvidenceError where it is another.
+        """
+        if (self.folder / OMITTED).is_file() and not (self.folder / "plan.json").is_file():
+            raise UsageError(
+                f"{self.folder} is an exported copy without its plan and its streams",
+                hint=f"verify it: python3 -I -S scripts/verify.py {self.folder}",
+            )
         data = _read(self.folder / "plan.json")
         if digest(data) != self.manifest.plan:
             raise EvidenceError(f"{self.folder}/plan.json is not the plan that the manifest names")

@@ -1780,10 +1780,9 @@ class Judge:
         """Prove that another conversation rested in slot 1."""
         slots = (self.last[trial.unit].before or {"slots": None})["slots"]
         neighbour = self.run.trials[f"{trial.block}/neighbour"]
-        held = [slot for slot in slots or [] if slot[0] == 1]
-        if slots is None:
+        held, reply = [slot for slot in slots or [] if slot[0] == 1], self.results.get(neighbour.id)
+        if slots is None and reply:
             return "", True
-        reply = self.results.get(neighbour.id)
         length = reply["tokens_evaluated"] if reply else None
         if not held or held[0][1] or length is None:
             return self.failing(("neighbour", ""))
@@ -2104,6 +2103,21 @@ def waves_of(judge: Judge) -> list[dict[str, JSON]]:
     return rows
 
 
+def thresholds_of(label: str, cells: list[JSON]) -> list[dict[str, JSON]]:
+    """Return, greedy and seeded, the largest level up to which no wave of a server diverged."""
+    rows = []
+    for kind in ("greedy", "seeded"):
+        own = [cell for cell in cells if cell["server"] == label and base(cell["condition"]) == f"concurrent_{kind}"]
+        best: JSON = None
+        rest = [(place_of(cell["condition"])[1], cell) for cell in own]
+        while rest and rest[0][1]["verdict"] in JUDGED and rest[0][1]["by_wave"]["divergent"] == 0:
+            best = rest.pop(0)
+        row: dict[str, JSON] = {"server": label, "kind": kind, "level": best and best[0]}
+        row.update({"waves": best and best[1]["by_wave"]["n"], "high": best and best[1]["by_wave"]["high"]})
+        rows += [{**row, "above": rest[0][0] if rest else None}] if own else []
+    return rows
+
+
 def instrument_of(judge: Judge) -> list[dict[str, JSON]]:
     """Return the checks of the instrument on one server."""
     run, server, rows = judge.run, judge.server, []
@@ -2237,6 +2251,7 @@ def findings_of(run: Run) -> dict[str, JSON]:
         "cells": cells,
         "pooled": pooled_of(cells),
         "waves": waves,
+        "thresholds": [row for label in run.servers for row in thresholds_of(label, cells)],
         "predictions": [prediction_of(one, cells, instrument) for one in run.predictions or []],
         "exploratory": None if status == "registered" else status,
     }

@@ -14,7 +14,7 @@ from audit.analyse.cells import JUDGED, cell_entries, pooled_entries
 from audit.analyse.evidence import read_evidence
 from audit.analyse.instrument import instrument_entries
 from audit.analyse.table import tabulate
-from audit.analyse.waves import wave_entries
+from audit.analyse.waves import threshold_entries, wave_entries
 from audit.analyse.witness import Witnesses
 from audit.errors import UsageError
 from audit.prereg import Counts, evaluate, load_predictions
@@ -55,6 +55,7 @@ def findings(run: Run) -> dict[str, Any]:
         "cells": cells,
         "pooled": pooled_entries(cells),
         "waves": wave_entries(table, plan=plan, servers=servers),
+        "thresholds": threshold_entries(cells, plan=plan, servers=servers),
         "predictions": _predictions(run, cells, instrument),
         "exploratory": _exploratory(run),
     }

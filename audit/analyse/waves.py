@@ -1,8 +1,8 @@
-"""Three claims about waves of equal requests, for each server, kind and level.
+"""Three claims about waves of equal requests, for each server, kind and level, and the threshold of each kind.
 
 In go the table of trials and the plan, out come the entries of findings.json. *Repeatable*: a member of a wave equals
 the same member of the next. *Wave-independent*: all members of all waves are one class. *Batch-invariant*: that class
-is the baseline's.
+is the baseline's. The *threshold* is the largest level up to which no wave diverged.
 """
 
 from collections.abc import Sequence
@@ -10,21 +10,51 @@ from typing import Any
 
 import pandas as pd
 
+from audit.analyse.cells import JUDGED
 from audit.plan import Plan
 
-__all__ = ["wave_entries"]
+__all__ = ["threshold_entries", "wave_entries"]
 
 _KINDS = ("greedy", "seeded")
 
 
-def wave_entries(table: pd.DataFrame, *, plan: Plan, servers: Sequence[str]) -> list[dict[str, Any]]:
-    """Return one entry for each server, kind and planned level."""
-    levels = {
+def _levels(plan: Plan) -> dict[str, list[int]]:
+    """Return the planned levels of each kind, rising."""
+    return {
         kind: sorted(
             {level for entry in plan.conditions if entry.name == f"concurrent_{kind}" for level in entry.levels}
         )
         for kind in _KINDS
     }
+
+
+def threshold_entries(cells: Sequence[dict[str, Any]], *, plan: Plan, servers: Sequence[str]) -> list[dict[str, Any]]:
+    """Return one entry for each server and kind that has planned levels.
+
+    `level` is the largest planned level up to which every cell is judged and no wave diverged, None where the smallest
+    one is not so; `waves` and `high` are that cell's number of waves and the upper bound of their rate of divergence;
+    `above` is the next planned level, None where there is none.
+    """
+    found = {(cell["server"], cell["condition"]): cell for cell in cells}
+    entries = []
+    for server in servers:
+        for kind, levels in _levels(plan).items():
+            clean: dict[str, Any] = {"level": None, "waves": None, "high": None}
+            above = None
+            for level in levels:
+                cell = found[server, f"concurrent_{kind}_c{level}"]
+                if cell["verdict"] not in JUDGED or cell["by_wave"]["divergent"]:
+                    above = level
+                    break
+                clean = {"level": level, "waves": cell["by_wave"]["n"], "high": cell["by_wave"]["high"]}
+            if levels:
+                entries.append({"server": server, "kind": kind, **clean, "above": above})
+    return entries
+
+
+def wave_entries(table: pd.DataFrame, *, plan: Plan, servers: Sequence[str]) -> list[dict[str, Any]]:
+    """Return one entry for each server, kind and planned level."""
+    levels = _levels(plan)
     # A repeated wave stands in the block of the wave that it repeats.
     condition = table["block"].str.partition("/")[0]
     members = table[table["usable"] & table["family"].isin(["concurrent_greedy", "concurrent_seeded", "wave_repeat"])]

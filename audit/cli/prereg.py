@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 FolderArgument = Annotated[Path, typer.Argument(help="A registration's folder, such as prereg/audit.")]
 
 
-@app.command(name="new", help="Write a template of the four files; plan.json is made by lock.")
+@app.command(name="new", help="Write a template of three files to edit; lock makes the fourth, plan.json.")
 def new(folder: Annotated[Path, typer.Argument(help="The folder to make, such as prereg/mine.")]) -> int:
     """Write a template."""
     from audit.prereg.template import write_template

@@ -15,13 +15,18 @@ _INCONCLUSIVE = 3
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     as_json: options.JsonOption = False,
+    trials: Annotated[
+        Path | None, typer.Option("--trials", help="Also write the table of all trials as CSV to this file.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--assert", help="Exit 1 where a prediction is refuted.")] = False,
 ) -> int:
     """Report a run."""
-    from audit.report import derive
+    from audit.report import derive, trials_csv
     from audit.report.text import findings_text, verdict_code
 
     findings, files = derive(run)
+    if trials is not None:
+        trials.write_bytes(trials_csv(run))
     if as_json:
         typer.echo(files["findings.json"].decode(), nl=False)
     else:

@@ -48,7 +48,7 @@ def command(
         stop,
     ):
         line = ProgressLine()
-        seal = asyncio.run(capture(order, targets, folder, report=line.show, stopped=stop.asked))
+        seal = asyncio.run(capture(order, targets, folder, report=line.show, warn=line.warn, stopped=stop.asked))
         line.end()
     if seal is None:
         typer.echo(f"interrupted: {folder} is unsealed and keeps every finished attempt", err=True)
@@ -108,6 +108,10 @@ class ProgressLine:
             sys.stderr.flush()
         elif not progress.done or progress.done * 10 // progress.total > (progress.done - 1) * 10 // progress.total:
             typer.echo(text, err=True)
+
+    def warn(self, text: str) -> None:
+        """Say what the user should know before the run."""
+        typer.echo(f"warning: {text}", err=True)
 
     def end(self) -> None:
         """Leave the live line."""

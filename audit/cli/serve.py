@@ -34,8 +34,7 @@ def command(
         for index, name in enumerate(model):
             server = stack.enter_context(options.start(name, binary, settings, port=port + index if port else 0))
             owned[server.model.name] = server
-            if not declare:
-                typer.echo(f"{server.model.name}={server.url}")
+            typer.echo(f"{server.model.name}={server.url}", err=declare)
         if declare:
             typer.echo(json.dumps({name: server.declaration() for name, server in owned.items()}, indent=1))
         typer.echo("serving; Ctrl-C ends it", err=True)

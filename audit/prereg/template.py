@@ -66,6 +66,15 @@ count = 5
 [[conditions]]
 name = "control_prompt"
 prompts = ["prose", "other"]
+
+[[conditions]]
+name = "control_seed"
+prompts = ["prose"]
+count = 3
+
+[[conditions]]
+name = "control_temperature"
+prompts = ["prose"]
 """
 _PREDICTION = {
     "id": "P1",
@@ -77,8 +86,14 @@ _PREDICTION = {
     "holds": {"op": "==", "value": 1.0},
     "refuted": {"op": "<", "value": 1.0},
     "minimum": 10,
-    "requires": ["control_prompt", "canary"],
+    "requires": ["control_prompt", "control_seed", "control_temperature", "canary"],
 }
+
+
+def _plan_name(name: str) -> str:
+    """Return a folder's name in the letters that a plan's name may hold."""
+    kept = "".join(one if one == "_" or (one.isascii() and one.isalnum()) else "-" for one in name.lower())
+    return kept.lstrip("_-")[:64] or "study"
 
 
 def write_template(folder: Path) -> list[Path]:
@@ -94,7 +109,7 @@ def write_template(folder: Path) -> list[Path]:
             raise UsageError(f"{folder} is not empty", hint="a new study gets a new folder")
         contents = {
             "PREREG.md": _PREREG.replace("NAME", name).encode(),
-            "plan.toml": _PLAN.replace("NAME", name).encode(),
+            "plan.toml": _PLAN.replace("NAME", _plan_name(name)).encode(),
             "predictions.json": canonical({"format": 1, "predictions": [_PREDICTION]}),
         }
         for file, data in contents.items():
@@ -107,7 +122,8 @@ def write_template(folder: Path) -> list[Path]:
 def write_resolved(folder: Path) -> None:
     """Write plan.json from plan.toml.
 
-    Raises: UsageError where the registration is committed already and this would change it; PlanError.
+    Raises: UsageError where the registration is committed already and this would change it, or cannot be written;
+        PlanError.
     """
     data = Plan.load(folder / "plan.toml").to_bytes()
     path = folder / "plan.json"
@@ -115,4 +131,7 @@ def write_resolved(folder: Path) -> None:
         return
     if committed(folder):
         raise UsageError(f"{folder} is committed, and {FILES[1]} would change", hint="a new study gets a new folder")
-    path.write_bytes(data)
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error

@@ -63,7 +63,7 @@ def _busy(unit: UnitFacts, level: int) -> Judged:
     before = unit.before.metrics if unit.before else None
     after = unit.after.metrics if unit.after else None
     if before is None or after is None:
-        return HELD
+        return Judged("weak", "busy")
     printed = [one.get(name) for one in (before, after) for name in ("n_busy_slots_per_decode", "n_decode_total")]
     if None in printed:
         return Judged("weak", "busy")

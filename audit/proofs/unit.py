@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from audit.proofs.facts import HELD, Identity, Judged, UnitFacts, judge_all, number_of
+from audit.proofs.facts import HELD, Identity, Judged, Moment, UnitFacts, judge_all, number_of
 
 __all__ = ["accounting", "idle", "same_server"]
 
@@ -16,6 +16,8 @@ def idle(unit: UnitFacts) -> Judged:
     if any(moment is None for moment in moments):
         return Judged("failed", "idle")
     present = [moment for moment in moments if moment is not None]
+    if any(len({offered is None for offered in pair}) > 1 for pair in _offered(present)):
+        return Judged("failed", "idle")
     slots = [moment.slots for moment in present if moment.slots is not None]
     metrics = [moment.metrics for moment in present if moment.metrics is not None]
     waiting = [one.get(name) for one in metrics for name in ("requests_processing", "requests_deferred")]
@@ -59,6 +61,11 @@ def same_server(unit: UnitFacts, *, before: Sequence[Identity], after: Sequence[
         if any(later.process != earlier.process and not later.explained for earlier, later in pairwise(lines)):
             return Judged("failed", "same server")
     return HELD
+
+
+def _offered(moments: Sequence[Moment]) -> tuple[list[object], list[object]]:
+    """Return what was offered at each moment; an endpoint that is there once and not again hides something."""
+    return [moment.slots for moment in moments], [moment.metrics for moment in moments]
 
 
 def _moved(before: str | None, after: str | None, counts: Sequence[int | None]) -> Judged:

@@ -1,7 +1,7 @@
 """The derived files of a run: computed from evidence, written beside it, listed apart.
 
-In goes a run folder, out come `findings.json`, `cells.csv` and `trials.csv`; they may be deleted and made again, byte
-for byte.
+In goes a run folder, out come `findings.json` and `cells.csv`; they may be deleted and made again, byte for byte. The
+table of trials is larger than the evidence that it is made from, so it is written only where one asks for it.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from audit.errors import UsageError
 from audit.store import Run, write_derived
 from audit.stream import canonical
 
-__all__ = ["derive"]
+__all__ = ["derive", "trials_csv"]
 
 
 def derive(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -34,10 +34,14 @@ def derive(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     files = {
         "findings.json": canonical(found),
         "cells.csv": _csv(pd.json_normalize(found["cells"])),
-        "trials.csv": _csv(trials(run)),
     }
     write_derived(folder, files)
     return found, files
+
+
+def trials_csv(folder: Path) -> bytes:
+    """Return the tidy table of all measured trials as CSV, for pandas."""
+    return _csv(trials(Run.open(folder)))
 
 
 def _csv(table: pd.DataFrame) -> bytes:

@@ -4,6 +4,7 @@ In go findings, out comes text. Nothing is computed here but column widths; coun
 """
 
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 import pandas as pd
@@ -17,7 +18,7 @@ def table_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows of equal keys as a left-aligned table with a header."""
     if not rows:
         return ""
-    table = pd.DataFrame(rows).astype(str)
+    table = pd.DataFrame([{name: str(value) for name, value in row.items()} for row in rows])
     widths = {name: max(len(name), int(table[name].str.len().max())) for name in table.columns}
     rows_of_text = [list(widths), *table.itertuples(index=False)]
     lines = [
@@ -32,7 +33,15 @@ def _share(k: int, n: int) -> str:
 
 
 def _bounds(rate: dict[str, Any]) -> str:
-    return f"{rate['divergent']}/{rate['n']} [{rate['low']:.3f}, {rate['high']:.3f}]" if rate["n"] else "-"
+    if not rate["n"]:
+        return "-"
+    low, high = _outwards(rate["low"], ROUND_FLOOR), _outwards(rate["high"], ROUND_CEILING)
+    return f"{rate['divergent']}/{rate['n']} [{low}, {high}]"
+
+
+def _outwards(bound: float, rounding: str) -> str:
+    """Return a bound with three decimals, never nearer to the middle than it is."""
+    return str(Decimal(repr(bound)).quantize(Decimal("0.001"), rounding=rounding))
 
 
 def _witness(witness: dict[str, Any] | None) -> str:
@@ -70,14 +79,10 @@ def _instrument_rows(findings: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def findings_text(findings: dict[str, Any]) -> str:
-    """Return instrument, cells, pooled cells, claims about waves and predictions, and one last line."""
-    parts = ["the instrument\n" + table_text(_instrument_rows(findings))]
-    parts.append("cells: one condition on one server; logprob and token are identical/usable\n")
-    parts[-1] += table_text([_cell_row(cell) for cell in findings["cells"]])
-    odd = [cell for cell in findings["cells"] if cell["verdict"] not in {"identical", "token-identical", "divergent"}]
-    parts += ["".join(f"{cell['server']} {cell['condition']}: {cell['reason']}\n" for cell in odd)] if odd else []
-    pooled = [
+def _pooled_rows(findings: dict[str, Any]) -> list[dict[str, Any]]:
+    if len({cell["server"] for cell in findings["cells"]}) < 2:  # noqa: PLR2004 - one server pools nothing
+        return []
+    return [
         {
             "condition": entry["condition"],
             "logprob": _share(entry["logprob_identical"], entry["usable"]),
@@ -86,33 +91,84 @@ def findings_text(findings: dict[str, Any]) -> str:
         }
         for entry in findings["pooled"]
     ]
-    if len({cell["server"] for cell in findings["cells"]}) > 1 and pooled:
-        parts.append("pooled over servers\n" + table_text(pooled))
-    if findings["waves"]:
-        rows = [
+
+
+def _consequence_rows(findings: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for cell in findings["cells"]:
+        found = cell["consequence"]
+        if found is None or cell["condition"].startswith("control_"):
+            continue
+        percent = found["perplexity_percent_max"]
+        rows.append(
             {
-                "server": entry["server"],
-                "waves": f"{entry['kind']} c{entry['level']} n={entry['waves']}",
-                **{name: _share(**entry[name]) for name in ("repeatable", "wave_independent", "batch_invariant")},
+                "server": cell["server"],
+                "condition": cell["condition"],
+                "nats, median": f"{found['nats_median']:.3g}",
+                "nats, largest": f"{found['nats_max']:.3g}",
+                "perplexity, largest": "-" if percent is None else f"{percent:.3g} %",
+                "rank swaps": found["rank_swaps"],
             }
-            for entry in findings["waves"]
-        ]
-        parts.append(
-            "claims about waves: k/n members repeat; k/n prompts are one class; k/n prompts equal the baseline\n"
         )
-        parts[-1] += table_text(rows)
-    if findings["predictions"]:
-        rows = [
-            {
-                "status": entry["status"],
-                "id": entry["id"],
-                "k/n": _share(entry["k"], entry["n"]),
-                "statement": entry["statement"],
-            }
-            for entry in findings["predictions"]
-        ]
-        parts.append("predictions\n" + table_text(rows))
-    return "\n".join(parts) + "\n" + _last_line(findings) + "\n"
+    return rows
+
+
+def _wave_rows(findings: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "server": entry["server"],
+            "waves": f"{entry['kind']} c{entry['level']} n={entry['waves']}",
+            **{name: _share(**entry[name]) for name in ("repeatable", "wave_independent", "batch_invariant")},
+        }
+        for entry in findings["waves"]
+    ]
+
+
+def _prediction_rows(findings: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "status": entry["status"],
+            "id": entry["id"],
+            "k/n": _share(entry["k"], entry["n"]),
+            "statement": entry["statement"],
+        }
+        for entry in findings["predictions"]
+    ]
+
+
+def findings_text(findings: dict[str, Any]) -> str:
+    """Return predictions, instrument, cells, what follows from moved ones, claims about waves, and one last line."""
+    odd = [cell for cell in findings["cells"] if cell["verdict"] not in {"identical", "token-identical", "divergent"}]
+    sections = [
+        ("predictions", table_text(_prediction_rows(findings))),
+        ("the instrument", table_text(_instrument_rows(findings))),
+        (
+            "cells: one condition on one server; logprob and token are identical/usable; control_* must diverge",
+            table_text([_cell_row(cell) for cell in findings["cells"]]),
+        ),
+        ("why", "".join(f"{cell['server']} {cell['condition']}: {cell['reason']}\n" for cell in odd)),
+        ("pooled over servers", table_text(_pooled_rows(findings))),
+        (
+            "what it amounts to: the summed logprob and the perplexity of a stream, and swapped ranks in its top-k",
+            table_text(_consequence_rows(findings)),
+        ),
+        (
+            "claims about waves: k/n members repeat; k/n prompts are one class; k/n prompts equal the baseline",
+            table_text(_wave_rows(findings)),
+        ),
+        ("thresholds", "".join(_threshold(entry) for entry in findings["thresholds"])),
+    ]
+    told = [f"{title}\n{text}" for title, text in sections if text]
+    return "\n".join(told) + "\n" + _last_line(findings) + "\n"
+
+
+def _threshold(entry: dict[str, Any]) -> str:
+    waves = f"{entry['kind']} waves on {entry['server']}: "
+    if entry["level"] is None:
+        return f"{waves}none, since level {entry['above']}, the smallest, moved or could not be judged\n"
+    most = _outwards(entry["high"], ROUND_CEILING)
+    bound = f"{entry['level']} (0 of {entry['waves']} waves moved, so a rate of at most {most})"
+    return f"{waves}{bound}, next level {entry['above']}\n" if entry["above"] else f"{waves}{bound}, the largest sent\n"
 
 
 def _last_line(findings: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ STORY = "{block} is the number on the door of the archive; behind it lie the let
 CONTROLS: list[dict[str, JSON]] = [
     {"name": name, "prompts": ["a", "b"]} for name in ("control_prompt", "control_seed", "control_temperature")
 ]
-STEP_MS = 2.0  # long enough that overlap shows in the windows of a slow machine
+STEP_MS = 5.0  # long enough that overlap shows in the windows of a machine that others use too
 
 
 def plan_of(*conditions: dict[str, JSON], controls: bool = True, **more: JSON) -> Plan:

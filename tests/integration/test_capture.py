@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,13 @@ def test_a_clean_server_is_found_clean_under_every_condition(tmp_path: Path) -> 
     assert all(entry["status"] == "held" for entry in found.document["instrument"])
     expected = dict.fromkeys(found.verdicts, "identical") | dict.fromkeys(CONTROL_NAMES, "divergent")
     # Without logprobs there is nothing but ids to be identical.
-    assert found.verdicts == {**expected, "without_logprobs": "token-identical"}
+    expected["without_logprobs"] = "token-identical"
+    # These proofs allow for 2 ms, which a machine that others use may exceed: then nothing is said, and never "moved".
+    for name in ("oversubscribed_c6", "cross_batch_together", "cross_batch_staggered"):
+        if found.verdicts[name] == "vacuous":
+            assert set(found.cell(name)["reasons"]) <= {"windows", "queue"}
+            expected[name] = "vacuous"
+    assert found.verdicts == expected
     assert len(found.verdicts) == 22
     assert not any(cell["qualifiers"] for cell in found.document["cells"])
     assert [line["phase"] for line in found.lines("server")] == ["start", "restart", "restart", "end"]
@@ -101,7 +107,7 @@ def test_a_clean_server_is_found_clean_under_every_condition(tmp_path: Path) -> 
 
 def test_a_run_is_a_pure_function_of_nothing_but_the_server(tmp_path: Path) -> None:
     """The same plan against two processes of one fake gives the same streams, rows, requests and prompts."""
-    with fake_of() as one, fake_of() as other:
+    with fake_of(step_ms=0.0) as one, fake_of(step_ms=0.0) as other:
         run(tmp_path / "run", ALONE, target(one.url, "one"), target(other.url, "other"))
     found = judge(tmp_path / "run")
     replies: dict[str, list[Any]] = {"one": [], "other": []}
@@ -235,7 +241,7 @@ def test_four_members_on_one_slot_are_vacuous_although_their_requests_overlapped
 def test_one_ulp_of_one_logprob_is_found_and_located(tmp_path: Path) -> None:
     """One top-k logprob of one reply is one float32 lower: that trial, that step, that rank, one ULP."""
     planted = order_of(ALONE).index("repeat_greedy/a/1")
-    found = audit(tmp_path / "run", ALONE, one_ulp=planted)
+    found = audit(tmp_path / "run", ALONE, step_ms=0.0, one_ulp=planted)
     cell = found.cell("repeat_greedy")
     assert (cell["verdict"], cell["logprob_identical"], cell["token_identical"]) == ("token-identical", 1, 2)
     witness = cell["witness"]
@@ -248,7 +254,7 @@ def test_one_ulp_of_one_logprob_is_found_and_located(tmp_path: Path) -> None:
 
 def test_a_server_that_ignores_the_seed_is_not_judged(tmp_path: Path) -> None:
     """The control does not diverge: the run is inconclusive, whatever the cells show."""
-    found = audit(tmp_path / "run", ALONE, seed_ignored=True)
+    found = audit(tmp_path / "run", ALONE, step_ms=0.0, seed_ignored=True)
     assert found.check("control_seed") == ("failed", 0, 2)
     assert found.check("control_prompt")[0] == "held"
     assert (found.document["sound"], found.document["conclusion"]) == (False, "inconclusive")
@@ -257,7 +263,7 @@ def test_a_server_that_ignores_the_seed_is_not_judged(tmp_path: Path) -> None:
 
 def test_a_server_that_ignores_the_temperature_is_not_judged(tmp_path: Path) -> None:
     """Both sampled controls fail."""
-    found = audit(tmp_path / "run", ALONE, temperature_ignored=True)
+    found = audit(tmp_path / "run", ALONE, step_ms=0.0, temperature_ignored=True)
     assert {found.check(name)[0] for name in ("control_seed", "control_temperature")} == {"failed"}
     assert found.document["sound"] is False
 
@@ -265,7 +271,8 @@ def test_a_server_that_ignores_the_temperature_is_not_judged(tmp_path: Path) -> 
 def test_noise_of_concurrency_moves_only_what_ran_beside_others(tmp_path: Path) -> None:
     """Waves and mixed batches are perturbed; repeats and cache, which ran alone, are identical."""
     found = audit(tmp_path / "run", WAVES, jitter_concurrent=True)
-    assert moved(found) - {"wave_repeat"} == {"concurrent_greedy_c4", "concurrent_seeded_c3", "cross_batch_together"}
+    waves = {"concurrent_greedy_c4", "concurrent_seeded_c3"}
+    assert waves <= moved(found) <= waves | {"wave_repeat", "cross_batch_together"}
     for name in ("repeat_greedy", "repeat_seeded", "cache_cold", "cache_warm1", "cache_warm2"):
         assert found.verdicts[name] == "identical"
     assert found.cell("concurrent_greedy_c4")["witness"]["ulp"] != 0
@@ -274,14 +281,14 @@ def test_noise_of_concurrency_moves_only_what_ran_beside_others(tmp_path: Path) 
 
 def test_noise_of_the_cache_moves_only_what_came_from_it(tmp_path: Path) -> None:
     """The warm cells move, and the cold one may, since the beginning that all prompts share is in the cache."""
-    found = audit(tmp_path / "run", WAVES, jitter_cached=True)
+    found = audit(tmp_path / "run", plan_of(REPEATS, CACHE), step_ms=0.0, jitter_cached=True)
     assert moved(found) - {"cache_cold"} == {"cache_warm1", "cache_warm2"}
     assert found.document["sound"] is True
 
 
 def test_a_model_that_is_swapped_in_the_middle_taints_the_run(tmp_path: Path) -> None:
     """Everything that the server says of itself stays the same; the canary moves."""
-    found = audit(tmp_path / "run", ALONE, swap_after=len(order_of(ALONE)) // 2)
+    found = audit(tmp_path / "run", ALONE, step_ms=0.0, swap_after=len(order_of(ALONE)) // 2)
     assert found.check("canary") == ("failed", 0, 1)
     assert set(found.verdicts.values()) == {"tainted"}
     assert found.cell("repeat_greedy")["reasons"] == {"canary": 2}
@@ -300,7 +307,21 @@ def processing(url: str) -> set[int]:
     return {slot["id"] for slot in slots if slot["is_processing"]}
 
 
-LONG = plan_of(REPEATS, {"name": "stream_vs_whole", "prompts": ["b"]}, controls=False, steps=64)
+# A second of one trial, in which something else can happen.
+LONG = plan_of(
+    REPEATS,
+    {"name": "stream_vs_whole", "prompts": ["b"]},
+    controls=False,
+    prompts={"a": {"text": "Once upon a time"}, "b": {"text": "def median(values):", "steps": 200}},
+)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Ask again and again, a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_another_client_that_generates_before_a_trial_taints_it(tmp_path: Path) -> None:
@@ -311,8 +332,7 @@ def test_another_client_that_generates_before_a_trial_taints_it(tmp_path: Path) 
         if progress.condition == "stream_vs_whole":
             threads.append(threading.Thread(target=post, args=(fake.url,), kwargs={"n_predict": 200}))
             threads[-1].start()
-            while processing(fake.url) != {7}:
-                pass
+            wait_until(lambda: processing(fake.url) == {7})
 
     with fake_of() as fake:
         run(tmp_path / "run", LONG, target(fake.url), report=intrude)
@@ -328,8 +348,7 @@ def test_another_client_that_comes_and_goes_within_a_trial_taints_it(tmp_path: P
     threads: list[threading.Thread] = []
 
     def wait_and_post() -> None:
-        while 0 not in processing(fake.url):
-            pass
+        wait_until(lambda: 0 in processing(fake.url))
         post(fake.url)
 
     def intrude(progress: Progress) -> None:
@@ -337,7 +356,7 @@ def test_another_client_that_comes_and_goes_within_a_trial_taints_it(tmp_path: P
             threads.append(threading.Thread(target=wait_and_post))
             threads[-1].start()
 
-    with fake_of(step_ms=5.0) as fake:
+    with fake_of() as fake:
         run(tmp_path / "run", LONG, target(fake.url), report=intrude)
         threads[0].join()
     found = judge(tmp_path / "run")
@@ -346,9 +365,55 @@ def test_another_client_that_comes_and_goes_within_a_trial_taints_it(tmp_path: P
     assert found.verdicts["repeat_greedy"] == "identical"
 
 
+def test_a_server_that_somebody_else_restarts_taints_what_follows(tmp_path: Path) -> None:
+    """The new process says the same of itself, but nobody planned it; the run goes on and says who answers now."""
+
+    def meddle(progress: Progress) -> None:
+        if progress.condition == "stream_vs_whole":
+            fake.restart()
+
+    with fake_of() as fake:
+        assert run(tmp_path / "run", LONG, target(fake.url), report=meddle) is not None
+    found = judge(tmp_path / "run")
+    cell = found.cell("stream_vs_whole")
+    assert (cell["verdict"], cell["reasons"]) == ("tainted", {"same server": 1})
+    lines = found.lines("server")
+    assert [line["phase"] for line in lines] == ["start", "change", "end"]
+    assert len({line["attested"]["props"] for line in lines}) == 1
+    assert lines[0]["attested"]["process"] != lines[1]["attested"]["process"] == lines[2]["attested"]["process"]
+
+
+def test_a_request_that_breaks_off_is_tried_again_only_where_the_plan_says_so(tmp_path: Path) -> None:
+    """Every attempt is in the record; the failed one keeps what is known of it and is never replaced."""
+
+    def wait_and_restart() -> None:
+        wait_until(lambda: 0 in processing(fake.url))
+        fake.restart()
+
+    def meddle(progress: Progress) -> None:
+        if progress.condition == "stream_vs_whole":
+            threads.append(threading.Thread(target=wait_and_restart))
+            threads[-1].start()
+
+    for attempts in (1, 2):
+        threads: list[threading.Thread] = []
+        plan, folder = LONG.model_copy(update={"attempts": attempts}), tmp_path / f"run{attempts}"
+        with fake_of() as fake:
+            assert run(folder, plan, target(fake.url), report=meddle) is not None
+            threads[0].join()
+        found = judge(folder)
+        tried = [line for line in found.lines("complete") if line["trial"] == "stream_vs_whole/b/0"]
+        assert [line["attempt"] for line in tried] == list(range(attempts))
+        assert tried[0]["failure"]["kind"] == "transport"
+        assert [line["failure"] for line in tried[1:]] == [None] * (attempts - 1)
+        verdict = found.cell("stream_vs_whole")["verdict"]
+        assert verdict == ("not run" if attempts == 1 else "tainted")
+
+
 def test_without_metrics_and_slots_the_evidence_is_weak_and_said_so(tmp_path: Path) -> None:
     """What a server does not offer cannot be held; the verdict stands with a qualifier."""
-    found = audit(tmp_path / "run", WAVES, metrics=False, slots_endpoint=False)
+    plan = plan_of(REPEATS, {"name": "concurrent_greedy", "prompts": ["a"], "levels": [4]})
+    found = audit(tmp_path / "run", plan, metrics=False, slots_endpoint=False)
     assert found.verdicts["concurrent_greedy_c4"] == "identical"
     assert all("weak" in cell["qualifiers"] for cell in found.document["cells"])
     assert found.document["sound"] is True
@@ -460,7 +525,7 @@ def assert_unsealed(folder: Path, *, finished: int) -> None:
 def test_a_run_that_is_stopped_is_unsealed_and_keeps_every_finished_attempt(tmp_path: Path) -> None:
     """The unit under way is finished, the interrupt is a line, and no seal is written."""
     asked = iter([False] * 6 + [True])
-    with fake_of() as fake:
+    with fake_of(step_ms=0.0) as fake:
         assert run(tmp_path / "run", ALONE, target(fake.url), stopped=lambda: next(asked)) is None
     assert [line["reason"] for line in lines(tmp_path / "run", "interrupt")] == ["stopped by the user"]
     assert [line["trial"] for line in lines(tmp_path / "run", "complete")] == order_of(ALONE)[:6]
@@ -478,17 +543,19 @@ CHILD = """
 
 def test_a_run_that_is_killed_is_unsealed_and_keeps_every_finished_attempt(tmp_path: Path) -> None:
     """Killed with -9 in the middle: what was finished is on disk, what was under way is an invoke without an answer."""
-    with fake_of(step_ms=5.0) as fake:
+
+    def finished() -> list[dict[str, Any]]:
+        return lines(tmp_path / "run", "complete")
+
+    with fake_of(step_ms=10.0) as fake:
         command = [sys.executable, "-c", textwrap.dedent(CHILD), str(tmp_path / "run"), fake.url]
         with subprocess.Popen(command, cwd=REPOSITORY) as child:
-            deadline = time.monotonic() + 60
-            finished: list[dict[str, Any]] = []
-            while len(finished) < 4 and child.poll() is None and time.monotonic() < deadline:
-                finished = lines(tmp_path / "run", "complete") if (tmp_path / "run" / "history.jsonl").exists() else []
+            history = tmp_path / "run" / "history.jsonl"
+            wait_until(lambda: child.poll() is not None or (history.exists() and len(finished()) >= 4))
             child.send_signal(signal.SIGKILL)
         assert child.returncode == -signal.SIGKILL
-    assert 4 <= len(finished) < len(order_of(ALONE))
-    assert_unsealed(tmp_path / "run", finished=len(finished))
+    assert 4 <= len(finished()) < len(order_of(ALONE))
+    assert_unsealed(tmp_path / "run", finished=4)
 
 
 def test_no_line_and_no_file_of_a_run_names_this_machine(tmp_path: Path) -> None:

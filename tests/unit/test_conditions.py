@@ -61,7 +61,7 @@ def test_a_solo_family_forms_one_trial_that_carries_the_blocks_name(name: str) -
 
 
 def test_the_first_request_of_an_entry_needs_no_restart_and_every_later_one_does() -> None:
-    """Index above 0, or a prompt that is not the entry's first, comes after a restart; so does every trial of restart."""
+    """Index above 0, or another prompt than the first, comes after a restart; so does every trial of restart."""
     restarts = {
         (name, prompt, index): blocks(name, prompt=prompt, index=index)[0].units[0].restart
         for name in ("first_request", "restart")

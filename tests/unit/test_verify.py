@@ -163,9 +163,15 @@ def test_it_runs_isolated_and_ends_with_a_sentence(everything: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("sound: 23 cells")
 
 
+def starts(program: str) -> bool:
+    """Tell whether a Python starts: a version manager may put a name on the path that does not."""
+    return subprocess.run([program, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
 def test_it_runs_on_the_oldest_python(everything: Path) -> None:
     """A Python 3.9 (Debian's pypy3 is one) says the same as the one of the tests."""
-    programs = list(filter(None, map(shutil.which, ("python3.9", "pypy3"))))
+    found = filter(None, map(shutil.which, ("python3.9", "pypy3")))
+    programs = [program for program in found if starts(program)]
     if not programs:
         pytest.skip("neither python3.9 nor pypy3 on this machine")
     for program in programs:
@@ -177,7 +183,7 @@ def test_it_runs_on_the_oldest_python(everything: Path) -> None:
 def test_on_an_older_python_it_says_what_it_needs(tmp_path: Path) -> None:
     """The file parses as Python 3.7, whose reader is told to use 3.9, with exit 2."""
     text = SOURCE.read_text(encoding="ascii")
-    assert ast.parse(text, feature_version=(3, 7))
+    assert len(ast.parse(text, feature_version=(3, 7)).body) > 100
     changed = tmp_path / "verify.py"
     changed.write_text(text.replace("sys.version_info < (3, 9)", "sys.version_info < (99, 9)"))
     done = subprocess.run(
@@ -646,6 +652,19 @@ def test_the_three_claims_about_waves(tmp_path: Path) -> None:
     ]
     by_wave = cells(found)["concurrent_greedy_c2"]["by_wave"]
     assert (by_wave["divergent"], by_wave["n"]) == (3, 4)
+
+
+def test_the_threshold_is_the_largest_level_below_every_divergence(tmp_path: Path) -> None:
+    """One divergent wave at 4 leaves 2 as the threshold, with its bound; where nothing diverged none is left above."""
+    found = report(Made(plan(), alter=bent("concurrent_greedy_c4", every=False)).write(tmp_path / "four"))
+    assert found["findings"]["thresholds"] == [
+        {"server": "toy", "kind": "greedy", "level": 2, "waves": 4, "high": 0.52713, "above": 4},
+        {"server": "toy", "kind": "seeded", "level": 3, "waves": 4, "high": 0.52713, "above": None},
+    ]
+    found = report(Made(plan(SMALL), alter=bent("concurrent_greedy_c2")).write(tmp_path / "none"))
+    assert found["findings"]["thresholds"] == [
+        {"server": "toy", "kind": "greedy", "level": None, "waves": None, "high": None, "above": 2}
+    ]
 
 
 def test_instrument_faults_are_inconclusive(tmp_path: Path) -> None:
@@ -1234,7 +1253,6 @@ def test_every_field_of_the_findings_is_compared(tmp_path: Path) -> None:
     made = Made(plan(SMALL), predictions=[prediction()], alter=bent("concurrent_greedy_c2", every=False))
     folder = made.write(tmp_path)
     findings = with_findings(folder)
-    run, ledger = verify.Run(folder, verify.Ledger(), "bytes"), None
     missed = []
     for path in paths_of(findings):
         other = json.loads(json.dumps(findings))
@@ -1248,7 +1266,6 @@ def test_every_field_of_the_findings_is_compared(tmp_path: Path) -> None:
         if not ledger.contradictions and path[-1] not in ("reason", "consequence"):
             missed.append(path)
     assert missed == []
-    assert run.root == folder
 
 
 def test_a_disagreement_is_named_with_cell_field_and_both_values(small: Path, tmp_path: Path) -> None:

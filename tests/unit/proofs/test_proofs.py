@@ -130,7 +130,6 @@ HOLDS: list[tuple[str, Case]] = [
     ("other_slot", case(flight(slot=1))),
     ("concurrent_greedy", member(WAVE)),
     ("concurrent_seeded", member(WAVE)),
-    ("concurrent_greedy", member(replace(WAVE, before=moment(metrics=None)))),
     ("wave_repeat", member(WAVE, unit_first=WAVE)),
     ("oversubscribed", member(QUEUE)),
     ("cross_batch_together", case(MEMBER, neighbours=(flight(110), flight(95, prompt_ms=30.0)))),
@@ -227,6 +226,7 @@ def test_a_condition_that_did_not_happen_is_vacuous(family: str, reason: str, ev
         ("idle_neighbour", "neighbour", replace(RESTING, unit=slots(0, None))),
         ("idle_neighbour", "neighbour", replace(RESTING, unit=replace(slots(), before=moment(slots=None)))),
         ("concurrent_greedy", "busy", member(replace(WAVE, before=moment(metrics={"n_decode_total": "100"})))),
+        ("concurrent_greedy", "busy", member(replace(WAVE, before=moment(metrics=None), after=moment(metrics=None)))),
     ],
 )
 def test_a_proof_that_the_server_does_not_offer_is_weak(family: str, reason: str, evidence: Case) -> None:

@@ -76,10 +76,11 @@ def test_a_server_that_works_for_others_is_not_idle(changes: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("missing", [{"slots": None}, {"metrics": None}])
 def test_idle_is_weak_only_where_both_snapshots_lack_it(missing: dict[str, Any]) -> None:
-    """What is offered once is judged once."""
+    """An endpoint that answers once and then not, or the reverse, is no weak evidence but a failed check."""
     lacking = replace(moment(), **missing)
     assert idle(replace(UNIT, before=lacking, after=lacking)) == Judged("weak", "idle")
-    assert idle(replace(UNIT, before=lacking)) == HELD
+    assert idle(replace(UNIT, before=lacking)) == failed("idle")
+    assert idle(replace(UNIT, after=lacking)) == failed("idle")
 
 
 def test_a_counter_that_is_absent_leaves_idle_weak() -> None:
