@@ -63,7 +63,7 @@ if $tiny && ((${#servers[@]} > 0)); then
     refuse "--tiny starts its own servers, so it takes no '${servers[0]}'"
 elif $tiny; then
     ((${#quick[@]} == 0)) || refuse "--tiny has a plan of its own, so it takes no '--quick'"
-    subjects=(--local tiny-llama-f32 --local tiny-qwen2-q8_0 --plan audit/data/tiny.toml)
+    subjects=(--local tiny-llama-f32 --local tiny-qwen2-q8_0 --plan audit/data/tiny.toml --threads 1)
 elif ((${#servers[@]} == 0)); then
     subjects=(--local gemma3-270m-q4_k_m --local smollm2-135m-q4_1)
 elif [[ ${servers[0]} == *=* ]]; then

@@ -1,9 +1,10 @@
 """Verify every stored run independently, and compare with what results/README.md expects of it.
 
-In: the table of results/README.md and the folders beside it. Out: a line a run, and exit 0 where each verifier exit is
-the listed one, else 1. Every folder of results/ must be listed, `local/` excepted. Where the listed exit is not 0 the
-last column says why, with words of the verifier's output in backquotes, which must then appear there. Codes 4 (stored
-evidence contradicts itself) and 5 (a bug) are never accepted, listed or not.
+In: the table of results/README.md, the folders beside it, and git's history, which tells when a registration was
+committed. Out: a line a run, and exit 0 where each verifier exit is the listed one, else 1. Every folder of results/
+must be listed, `local/` excepted. Where the listed exit is not 0 the last column says why, with words of the verifier's
+output in backquotes, which must then appear there. Codes 4 (stored evidence contradicts itself) and 5 (a bug) are never
+accepted, listed or not.
 
 It deliberately judges nothing itself: scripts/verify.py does, in a process of its own.
 
@@ -13,6 +14,7 @@ It deliberately judges nothing itself: scripts/verify.py does, in a process of i
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import subprocess
 import sys
@@ -53,11 +55,12 @@ def read_table(text: str) -> list[StoredRun]:
     Raises:
         TableError: no such table, a row that does not fit it, or a run listed twice.
     """
-    rows = [_cells(line) for line in text.splitlines() if line.lstrip().startswith("|")]
-    if rows.count(HEADER) != 1:
+    lines = [_cells(line) if line.lstrip().startswith("|") else None for line in text.splitlines()]
+    if lines.count(HEADER) != 1:
         message = f"no table with the header | {' | '.join(HEADER)} |, or more than one"
         raise TableError(message)
-    runs = [_stored_run(row) for row in rows[rows.index(HEADER) + 2 :]]
+    below = lines[lines.index(HEADER) + 2 :]
+    runs = [_stored_run(row) for row in itertools.takewhile(lambda row: row is not None, below) if row is not None]
     names = [run.name for run in runs]
     for name in names:
         if names.count(name) > 1:
@@ -82,7 +85,8 @@ def check(run: StoredRun, *, results: Path, python: str) -> str | None:
     folder = results / run.name
     if not folder.is_dir():
         return "listed, but there is no such folder"
-    command = [python, "-I", "-S", str(REPOSITORY / "scripts" / "verify.py"), str(folder)]
+    verifier = str(REPOSITORY / "scripts" / "verify.py")
+    command = [python, "-I", "-S", verifier, str(folder), "--repo", str(REPOSITORY)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -9,6 +9,7 @@ import traceback
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 from typer.main import get_command
 
 from audit import __version__
@@ -56,8 +57,6 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     """Return the exit code of a command line; an uncaught exception is a bug and not a refutation."""
-    import click
-
     try:
         code = get_command(app).main(args=arguments, prog_name="determinism", standalone_mode=False)
     except DeterminismError as error:
@@ -65,11 +64,14 @@ def _run(arguments: list[str]) -> int:
         if error.hint:
             typer.echo("\n".join(f"  {line}" for line in error.hint.splitlines()), err=True)
         return error.exit_code
-    except click.ClickException as error:
+    except typer.Abort:
+        typer.echo("interrupted", err=True)
+        return _INTERRUPTED
+    except TyperException as error:
         typer.echo(f"error: {error.format_message()}", err=True)
         typer.echo("  determinism --help lists verbs, determinism VERB --help its options", err=True)
         return _USAGE
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         return _INTERRUPTED
     except BrokenPipeError:

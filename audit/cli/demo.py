@@ -1,5 +1,6 @@
 """`determinism demo`: the whole pipeline against the built-in fake server, in seconds, with no model."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ HELP = "Run, judge and report an audit of two built-in fake servers, one clean a
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", help="The run folder.")] = Path("results/local/demo"),
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder; default results/local/demo-TIME.")] = None,
     fault: Annotated[
         list[str] | None, typer.Option("--fault", metavar="NAME[=VALUE]", help="The fault; default jitter_concurrent.")
     ] = None,
@@ -30,15 +31,16 @@ def command(
     from audit.report.text import findings_text, verdict_code
     from audit.sitting import Target
 
+    folder = out or Path("results/local") / time.strftime("demo-%Y%m%dT%H%M%SZ", time.gmtime())
     faults = parse_faults(fault or ["jitter_concurrent"])
     with FakeThread(FakeSettings(step_ms=2.0)) as clean, FakeThread(FakeSettings(step_ms=2.0, faults=faults)) as faulty:
         servers = {"clean": clean, "faulty": faulty}
         targets = [Target(address=Address(label=label, url=fake.url)) for label, fake in servers.items()]
         line = ProgressLine()
         order = chosen_order(options.chosen_path(None, quick=True))
-        asyncio.run(capture(order, targets, out, report=line.show))
+        asyncio.run(capture(order, targets, folder, report=line.show))
         line.end()
-    findings, _ = derive(out)
+    findings, _ = derive(folder)
     typer.echo(findings_text(findings), nl=False)
-    typer.echo(f"next: python3 -I -S scripts/verify.py {out}", err=True)
+    typer.echo(f"next: python3 -I -S scripts/verify.py {folder}", err=True)
     return verdict_code(findings, strict=False)

@@ -77,14 +77,13 @@ def _status(folder: Path, files: dict[str, bytes], commit: str | None) -> Status
     """Compare the files with those of the current commit, blob by blob; a second commit to the folder is a change."""
     if not commit:
         return "uncommitted"
-    if _git(folder, "rev-list", "--count", "HEAD", "--", ".") != "1":
-        return "changed"
     listed = _git(folder, "ls-tree", "HEAD", "./") or ""
     known = {line.partition("\t")[2]: line.split()[2] for line in listed.splitlines()}
     blobs = {name: _blob(data) for name, data in files.items()}
-    if all(known.get(name) == blob for name, blob in blobs.items()):
-        return "registered"
-    return "changed" if set(blobs) <= set(known) else "uncommitted"
+    if not set(blobs) <= set(known):
+        return "uncommitted"
+    once = _git(folder, "rev-list", "--count", "HEAD", "--", ".") == "1"
+    return "registered" if once and all(known[name] == blob for name, blob in blobs.items()) else "changed"
 
 
 def committed(folder: Path) -> bool:

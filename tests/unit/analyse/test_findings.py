@@ -176,7 +176,7 @@ def test_a_cell_needs_its_minimum(tmp_path: Path, minimum: int | None, verdict: 
 
 
 def test_the_minimum_of_an_entry_is_about_its_own_cells(tmp_path: Path) -> None:
-    """Each level's cell has the entry's minimum, repeats of waves in the same share; those of cache blocks count in full."""
+    """Each level's cell has the entry's minimum, repeated waves their share; cache blocks' repeats count in full."""
     plan = plan_of(
         {"name": "concurrent_greedy", "levels": [2, 4], "count": 2, "again": 1, "minimum": 3},
         {"name": "repeat_greedy", "count": 4, "minimum": 1},
