@@ -27,8 +27,10 @@ import argparse
 import bisect
 import functools
 import hashlib
+import itertools
 import json
 import math
+import operator
 import os
 import re
 import struct
@@ -36,6 +38,7 @@ import subprocess
 import sys
 import traceback
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -50,9 +53,7 @@ JSON = Any  # what json.loads returns
 T = TypeVar("T")
 SEVERITY = (5, 4, 2, 3, 1, 0)
 
-# --------------------------------------------------------------------------------------------------------------------
-# 1. The checks. Each has a name, a count and a sentence; mutation tests put a name into DISABLED.
-# --------------------------------------------------------------------------------------------------------------------
+# 1. The checks. Each has a name, a count and a sentence; mutation tests put a name into DISABLED. ---------------------
 
 # A failed one of these is a contradiction, or where nothing can be read after it a refusal: exit 4.
 CONTRADICTIONS = {
@@ -107,7 +108,7 @@ DISABLED: set[str] = set()
 
 
 class RefusedError(Exception):
-    """The record cannot be read as one: exit 4."""
+    """The record cannot be read as one (check, message): exit 4."""
 
 
 class ForeignError(Exception):
@@ -118,55 +119,37 @@ class Ledger:
     """Counts of every check of one run, and what was found wrong."""
 
     def __init__(self) -> None:
-        self.counts = dict.fromkeys([*CONTRADICTIONS, *JUDGEMENTS], 0)
-        self.failures = dict.fromkeys([*CONTRADICTIONS, *JUDGEMENTS], 0)
+        self.counts: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.unchecked: Counter[str] = Counter()
         self.contradictions: list[tuple[str, str]] = []
-        self.unchecked: dict[str, int] = {}
+
+    def judge(self, name: str, truth: JSON) -> bool:
+        """Count a check and return whether it held: all that is needed where it only decides over a verdict."""
+        failed = not truth and name not in DISABLED
+        self.counts[name] += 1
+        self.failures[name] += failed
+        return not failed
 
     def hold(self, name: str, truth: JSON, message: str = "", *values: object) -> None:
         """Count a check; where it fails, note a contradiction in the words of `message`, filled with `values`."""
-        self.counts[name] += 1
-        if not truth and name not in DISABLED:
-            self.failures[name] += 1
+        if not self.judge(name, truth):
             self.contradictions.append((name, message.format(*values)))
 
     def need(self, name: str, truth: JSON, message: str, *values: object) -> None:
-        """Count a check without which nothing further can be read.
-
-        Raises: RefusedError.
-        """
-        self.counts[name] += 1
-        if not truth and name not in DISABLED:
-            self.failures[name] += 1
-            raise RefusedError(f"{name}: {message.format(*values)}")
+        """Count a check without which nothing further can be read."""
+        if not self.judge(name, truth):
+            raise RefusedError(name, message.format(*values))
 
     def given(self, name: str, value: T | None, message: str, *values: object) -> T:
-        """Count a check that something is there, and return it.
-
-        Raises: RefusedError.
-        """
-        self.counts[name] += 1
+        """Count a check that something is there, and return it; to disable it does not help."""
+        self.need(name, value is not None, message, *values)
         if value is None:
-            self.failures[name] += 1
-            raise RefusedError(f"{name}: {message.format(*values)}")
+            raise RefusedError(name, "not there")
         return value
 
-    def judge(self, name: str, truth: JSON) -> bool:
-        """Count a check that decides over a verdict, and return whether it held."""
-        self.counts[name] += 1
-        if truth or name in DISABLED:
-            return True
-        self.failures[name] += 1
-        return False
 
-    def unseen(self, what: str, count: int = 1) -> None:
-        """Count what could not be checked."""
-        self.unchecked[what] = self.unchecked.get(what, 0) + count
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# 2. Strict reading: JSON, canonical text, shapes, digests.
-# --------------------------------------------------------------------------------------------------------------------
+# 2. Strict reading: JSON, canonical text, shapes, digests. ------------------------------------------------------------
 
 LIMIT = 2**63
 ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -205,10 +188,7 @@ def encode(value: JSON) -> bytes:
 
 
 def decode(data: bytes, where: str, ledger: Ledger, *, canonical: bool = True) -> JSON:
-    """Read one JSON document strictly.
-
-    Raises: RefusedError.
-    """
+    """Read one JSON document strictly."""
     value, again, problem = None, b"", ""
     try:
         value = DECODER.decode(data.decode("ascii" if canonical else "utf-8"))
@@ -223,50 +203,40 @@ def decode(data: bytes, where: str, ledger: Ledger, *, canonical: bool = True) -
 def misfit(value: JSON, shape: JSON) -> str | None:
     """Return where in `value` the first thing stands that does not fit `shape` (a path, often empty), or None.
 
-    A shape is a type (`object` for anything), None, a pattern, a frozenset of strings, a tuple of alternatives, a dict
+    A shape is a type, None, a pattern, a frozenset of strings, a tuple of alternatives, a dict
     of exactly these keys ({str: S}: any keys), a list [S] of any length, or a list of as many shapes as elements.
     """
-    kind = type(shape)
+    kind, inner = type(shape), []
     if kind is type:
-        fits = shape is object or (type(value) is shape and (shape is not int or -LIMIT < value < LIMIT))
-        return None if fits else ""
-    if kind is dict:
-        if type(value) is not dict:
-            return ""
-        if str in shape:
-            pairs = [(key, inner, shape[str]) for key, inner in value.items()]
-        elif value.keys() != shape.keys():
+        fits = type(value) is shape and (shape is not int or -LIMIT < value < LIMIT)
+    elif kind is tuple:
+        founds = [misfit(value, one) for one in shape]
+        return None if None in founds else max(filter(None, founds), key=len, default="")
+    elif kind is dict:
+        fits = type(value) is dict
+        if fits and str in shape:
+            inner = [(f".{key}", one, shape[str]) for key, one in value.items()]
+        elif fits and value.keys() != shape.keys():
             return f" (keys {', '.join(sorted(value.keys() ^ shape.keys()))})"
-        else:
-            pairs = [(key, value[key], inner) for key, inner in shape.items()]
-        for key, element, inner in pairs:
-            found = misfit(element, inner)
-            if found is not None:
-                return f".{key}{found}"
-        return None
-    if kind is list:
-        if type(value) is not list or (len(shape) > 1 and len(value) != len(shape)):
-            return ""
-        for index, element in enumerate(value):
-            found = misfit(element, shape[index] if len(shape) > 1 else shape[0])
-            if found is not None:
-                return f"[{index}]{found}"
-        return None
-    if kind is tuple:
-        founds = [misfit(value, inner) for inner in shape]
-        return None if None in founds else max((found for found in founds if found is not None), key=len)
-    if kind is frozenset:
-        return None if type(value) is str and value in shape else ""
-    if shape is None:
-        return None if value is None else ""
-    return None if type(value) is str and shape.fullmatch(value) else ""
+        elif fits:
+            inner = [(f".{key}", value[key], one) for key, one in shape.items()]
+    elif kind is list:
+        fits = type(value) is list and len(shape) in (1, len(value))
+        if fits:
+            inner = [(f"[{at}]", one, shape[at % len(shape)]) for at, one in enumerate(value)]
+    elif kind is frozenset:
+        fits = type(value) is str and value in shape
+    else:
+        fits = value is None if shape is None else type(value) is str and shape.fullmatch(value)
+    for path, one, its in inner:
+        found = misfit(one, its)
+        if found is not None:
+            return path + found
+    return None if fits else ""
 
 
 def require(value: JSON, shape: JSON, where: str, ledger: Ledger) -> JSON:
-    """Return `value` if it has `shape`.
-
-    Raises: RefusedError.
-    """
+    """Return `value` if it has `shape`."""
     found = misfit(value, shape)
     ledger.need("shape", found is None, "{}: unexpected value or field at {}", where, found or "the top")
     return value
@@ -293,146 +263,111 @@ HEX = re.compile(r"[0-9a-f]{64}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 DECIMAL = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
-NUMBER = (int, float)
-KINDS: dict[str, JSON] = {"int": int, "str": str, "bool": bool, "number": NUMBER, "digest": DIGEST, "name": NAME}
-KINDS.update({"commit": COMMIT, "mark": (str, int, float)})
+STEP = [int, (None, float), [[int, (None, float)]]]
+KINDS: dict[str, JSON] = {"int": int, "str": str, "bool": bool, "number": (int, float), "mark": (str, int, float)}
+KINDS.update({"digest": DIGEST, "name": NAME, "commit": COMMIT, "flags": (None, str, [str]), "size": [int, int]})
+KINDS.update({"slot": [int, bool, (None, int)], "labels": (frozenset({"*"}), [str])})
 
 
-def fields(text: str, **more: JSON) -> dict[str, JSON]:
-    """Return the shape of an object: `key:kind` each, with `?` where null may stand, and what is no plain kind."""
-    pairs = [word.split(":") for word in text.split()]
-    plain = {key: (None, KINDS[kind[:-1]]) if kind.endswith("?") else KINDS[kind] for key, kind in pairs}
-    return {**plain, **more}
+def shape_of(text: str) -> JSON:
+    """Return a shape by its text: a kind, `S?` (or null), `[S]`, `{S}` (any keys), or `=word|word` (~: a space)."""
+    if text.endswith("?"):
+        return None, shape_of(text[:-1])
+    if text[0] in "[{":
+        inner = shape_of(text[1:-1])
+        return [inner] if text[0] == "[" else {str: inner}
+    return frozenset(text[1:].replace("~", " ").split("|")) if text[0] == "=" else KINDS[text]
 
 
-PROCESS = fields("start:mark? media_marker:str?")
-ATTESTED = fields(
-    "build_info:str? model:str? server_header:str? props:digest? models:digest? n_ctx:int? slots:int vocabulary:int",
-    process=PROCESS,
-)
-REGISTRATION = fields(
-    "name:name digest:digest commit:commit?",
-    files={str: fields("sha256:digest blob:commit")},
-    status=frozenset({"registered", "uncommitted", "changed", "overridden"}),
-)
-MANIFEST = fields(
-    "format:int kind:str plan:digest registered:digest python:str",
-    registration=(None, REGISTRATION),
-    program=fields("name:str version:str commit:commit? dirty:bool?"),
-    dependencies={str: str},
-    machine=fields("cpu:str? cores:int? kernel:str? memory_bytes:int?", cpu_flags=(None, str, [str])),
-    prompts={str: {str: DIGEST}},
-    servers=[fields("label:str owned:bool declaration:digest?", attested=ATTESTED)],
-)
-PROMPT = fields("text:str? tokens:int? steps:int?", ids=(None, [int]), chat=(None, [fields("role:str content:str")]))
-PLAN = fields(
-    "format:int name:str steps:int n_probs:int attempts:int "
-    "pace_per_second:number timeout_s:number control_temperature:number",
-    kind=frozenset({"audit"}),
-    sampling=fields("temperature:number top_k:int top_p:number min_p:number"),
-    canary=fields("prompt:name steps:int"),
-    prompts={str: PROMPT},
-    conditions=[
-        fields(
-            "name:name count:int again:int opener:name? minimum:int?", prompts=[NAME], levels=[int], neighbours=[NAME]
-        )
-    ],
-)
-METRICS = fields(
-    "n_busy_slots_per_decode:str? n_decode_total:str? prompt_tokens_cached_total:str? prompt_tokens_total:str? "
-    "requests_deferred:str? requests_processing:str? tokens_predicted_total:str?"
-)
-FAILURE = fields(
-    "message:str body:digest?",
-    kind=frozenset({"connect", "timeout", "transport", "status", "refused", "stream_error"}),
-)
-REPLY = fields(
-    "logprob:digest? token:digest steps:int holes:int settings:digest? prompt_echo:digest? model:str? id_slot:int? "
-    "tokens_evaluated:int? tokens_predicted:int? cache_n:int? prompt_n:int? prompt_ms:number? predicted_n:int? "
-    "predicted_ms:number? draft_n:int? truncated:bool? stop_type:str? above_zero:int saturated:int",
-    rows=(None, fields("file:digest", shape=[int, int], digests=[DIGEST])),
-    joined=(None, fields("logprob:digest token:digest steps:int holes:int")),
-)
+def fields(text: str) -> dict[str, JSON]:
+    """Return the shape of an object by its text: `key:shape` each."""
+    return {key: shape_of(shape) for key, shape in (word.split(":") for word in text.split())}
+
+
+# Objects by name, the inner ones first; their fields as in docs/reference/record.md.
+for kind_name, kind_text in {
+    "process": "start:mark? media_marker:str?",
+    "attested": "build_info:str? model:str? server_header:str? props:digest? models:digest? n_ctx:int? slots:int "
+    "vocabulary:int process:process",
+    "copied": "sha256:digest blob:commit",
+    "registration": "name:name digest:digest commit:commit? files:{copied} "
+    "status:=registered|uncommitted|changed|overridden",
+    "program": "name:str version:str commit:commit? dirty:bool?",
+    "machine": "cpu:str? cores:int? kernel:str? memory_bytes:int? cpu_flags:flags",
+    "server": "label:str owned:bool declaration:digest? attested:attested",
+    "manifest": "format:int plan:digest registered:digest python:str registration:registration? program:program "
+    "dependencies:{str} machine:machine prompts:{{digest}} servers:[server] kind:=audit",
+    "turn": "role:str content:str",
+    "prompt": "text:str? tokens:int? steps:int? ids:[int]? chat:[turn]?",
+    "sampling": "temperature:number top_k:int top_p:number min_p:number",
+    "canary": "prompt:name steps:int",
+    "condition": "name:name count:int again:int opener:name? minimum:int? prompts:[name] levels:[int] "
+    "neighbours:[name]",
+    "plan": "format:int name:str steps:int n_probs:int attempts:int pace_per_second:number timeout_s:number "
+    "control_temperature:number kind:=audit sampling:sampling canary:canary prompts:{prompt} conditions:[condition]",
+    "metrics": "n_busy_slots_per_decode:str? n_decode_total:str? prompt_tokens_cached_total:str? "
+    "prompt_tokens_total:str? requests_deferred:str? requests_processing:str? tokens_predicted_total:str?",
+    "failure": "message:str body:digest? kind:=connect|timeout|transport|status|refused|stream_error",
+    "rows": "file:digest shape:size digests:[digest]",
+    "joined": "logprob:digest token:digest steps:int holes:int",
+    "reply": "logprob:digest? token:digest steps:int holes:int settings:digest? prompt_echo:digest? model:str? "
+    "id_slot:int? tokens_evaluated:int? tokens_predicted:int? cache_n:int? prompt_n:int? prompt_ms:number? "
+    "predicted_n:int? predicted_ms:number? draft_n:int? truncated:bool? stop_type:str? above_zero:int saturated:int "
+    "rows:rows? joined:joined?",
+    "rule": "value:number op:=<|<=|==|>=|>",
+    "prediction": "id:str statement:str minimum:int conditions:[str] servers:labels unit:=cell|pooled "
+    "measure:=logprob_identical|token_identical|waves_identical holds:rule refuted:rule requires:[str]",
+    "predictions": "format:int predictions:[prediction]",
+    "head": "dialect:=completion format:int n_probs:int",
+}.items():
+    KINDS[kind_name] = fields(kind_text)
 REQUESTED = "server:str trial:str unit:str attempt:int part:int "
 LINES = {
-    "begin": fields("process:int wall_ns:int"),
-    "resume": fields("process:int wall_ns:int cut:int"),
-    "server": fields(
-        "server:str declaration:digest?",
-        attested=ATTESTED,
-        phase=frozenset({"start", "restart", "change", "end"}),
-    ),
-    "snapshot": fields(
-        "server:str unit:str? attempt:int props:digest? health:int?",
-        when=frozenset({"start", "before", "after", "end"}),
-        process=PROCESS,
-        metrics=(None, METRICS),
-        slots=(None, [[int, bool, (None, int)]]),
-    ),
-    "skip": fields(
-        "server:str unit:str needed:int? available:int?",
-        reason=frozenset({"slots", "not owned", "no reference"}),
-    ),
-    "wave": fields("server:str unit:str attempt:int", members=[str], delays_ns=[int]),
-    "invoke": fields(REQUESTED + "request:digest slot:int"),
-    "complete": fields(
-        REQUESTED + "sent_ns:int? first_byte_ns:int? last_byte_ns:int? status:int?",
-        failure=(None, FAILURE),
-        reply=(None, REPLY),
-    ),
-    "interrupt": fields("reason:str"),
-    "end": fields("", reason=frozenset({"finished"})),
+    "begin": "process:int wall_ns:int",
+    "resume": "process:int wall_ns:int cut:int",
+    "server": "server:str declaration:digest? attested:attested phase:=start|restart|change|end",
+    "snapshot": "server:str unit:str? attempt:int props:digest? health:int? when:=start|before|after|end "
+    "process:process metrics:metrics? slots:[slot]?",
+    "skip": "server:str unit:str needed:int? available:int? reason:=slots|not~owned|no~reference",
+    "wave": "server:str unit:str attempt:int members:[str] delays_ns:[int]",
+    "invoke": REQUESTED + "request:digest slot:int",
+    "complete": REQUESTED
+    + "sent_ns:int? first_byte_ns:int? last_byte_ns:int? status:int? failure:failure? reply:reply?",
+    "interrupt": "reason:str",
+    "end": "reason:=finished",
 }
-SHAPES = {kind: {**fields("line:str n:int prev:digest at_ns:int"), **shape} for kind, shape in LINES.items()}
-RULE = fields("value:number", op=frozenset({"<", "<=", "==", ">=", ">"}))
-PREDICTION = fields(
-    "id:str statement:str minimum:int",
-    conditions=[str],
-    servers=(frozenset({"*"}), [str]),
-    unit=frozenset({"cell", "pooled"}),
-    measure=frozenset({"logprob_identical", "token_identical", "waves_identical"}),
-    holds=RULE,
-    refuted=RULE,
-    requires=[str],
-)
-PREDICTIONS = fields("format:int", predictions=[PREDICTION])
+SHAPES = {kind: fields("line:str n:int prev:digest at_ns:int " + text) for kind, text in LINES.items()}
 
-# --------------------------------------------------------------------------------------------------------------------
-# 3. The folder: lists, files, bytes; the store of streams, rows and facts.
-# --------------------------------------------------------------------------------------------------------------------
+# 3. The folder: lists, files, bytes; the store of streams, rows and facts. --------------------------------------------
 
 EVIDENCE = re.compile(
     r"manifest\.json|plan\.json|history\.jsonl|registration/[A-Za-z0-9_][A-Za-z0-9_.-]*"
     r"|streams/H\.jsonl|rows/H\.f32|facts/H\.json|bodies/H".replace("H", HEX.pattern)
 )
 DERIVED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+SUFFIXES = {"streams": ".jsonl", "rows": ".f32", "facts": ".json", "bodies": ""}
 LISTS = ("SHA256SUMS", "DERIVED.SHA256SUMS", "omitted.json")
-MAY_BE_OMITTED = ("streams/", "rows/", "facts/", "bodies/", "registration/", "plan.json")
+STORES = tuple(folder + "/" for folder in SUFFIXES)
+MAY_BE_OMITTED = (*STORES, "registration/", "plan.json")
 SENTINEL = -3.4028234663852886e38
 
 
 class Stream(NamedTuple):
-    """What one stored stream holds: its ids, their digest, and counts of steps and logprobs."""
+    """What one stored stream holds."""
 
     n_probs: int
     ids: list[int]
-    token: str
-    holes: int
-    values: int
-    float32: int
-    filled: int
-    full: int
-    above_zero: int
-    saturated: int
+    told: list[JSON]  # what a reply says of it: digest of the ids, steps, holes, above zero, saturated
+    float32: tuple[int, int]  # logprobs that are float32 values, of all
+    top_k: tuple[int, int]  # steps with the asked number of entries, of those with any
 
 
 class Run:
     """One run folder: its lists and the parts of its store that are here to be read."""
 
     def __init__(self, root: Path, ledger: Ledger, level: str) -> None:
-        self.root, self.ledger, self.level = root, ledger, level
+        self.root, self.ledger, self.level, self.seal_digest = root, ledger, level, ""
         self.seal: dict[str, str] = {}
-        self.seal_digest = ""
         self.omitted: dict[str, str] = {}
         self.streams: dict[str, Stream] = {}
         self.named: set[str] = set()
@@ -442,7 +377,6 @@ class Run:
         self.predictions: JSON = None
         self.order: list[Unit] = []
         self.units: dict[str, Unit] = {}
-        self.needed: dict[str, int] = {}  # slots of each block
         self.trials: dict[str, Trial] = {}
         self.servers: dict[str, Server] = {}
 
@@ -450,11 +384,11 @@ class Run:
         """Return the bytes of a file of this folder."""
         return (self.root / path).read_bytes()
 
-    def named_file(self, folder: str, wanted: str | None, suffix: str) -> str | None:
+    def named_file(self, folder: str, wanted: str | None) -> str | None:
         """Note that the record names a file by digest; return its path where it is here to be read, else None."""
         if wanted is None:
             return None
-        path = f"{folder}/{wanted[7:]}{suffix}"
+        path = f"{folder}/{wanted[7:]}{SUFFIXES[folder]}"
         if path not in self.named:
             self.named.add(path)
             self.ledger.hold("store", path in self.seal, "{} is named by the record and not sealed", path)
@@ -462,33 +396,27 @@ class Run:
 
     def fact(self, wanted: str | None) -> JSON:
         """Return a fact by its digest; None where there is none or this copy leaves it out."""
-        path = self.named_file("facts", wanted, ".json")
-        return read_fact(str(self.root / path)) if path else None
+        path = self.named_file("facts", wanted)
+        return read_lines(self.root / path)[0] if path else None
 
     def stream(self, wanted: str | None) -> Stream | None:
         """Return what is known of a stream by its digest; None where there is none or it was not read."""
-        path = self.named_file("streams", wanted, ".jsonl")
+        path = self.named_file("streams", wanted)
         return self.streams.get(path) if path else None
 
     def steps(self, wanted: str) -> list[JSON]:
         """Return the steps of a stream that is known to be here."""
-        return read_steps(str(self.root / "streams" / f"{wanted[7:]}.jsonl"))
+        return read_lines(self.root / "streams" / f"{wanted[7:]}.jsonl")[1:]
 
     def prompt(self, server: str, key: str) -> JSON:
         """Return a server's frozen prompt, or None where this copy leaves it out."""
         return self.fact(self.manifest["prompts"][server][key])
 
 
-@functools.lru_cache(maxsize=1024)
-def read_fact(path: str) -> JSON:
-    """Return a fact whose bytes were checked before."""
-    return json.loads(Path(path).read_bytes())
-
-
-@functools.lru_cache(maxsize=64)
-def read_steps(path: str) -> list[JSON]:
-    """Return the steps of a stream whose bytes were checked before."""
-    return [json.loads(line) for line in Path(path).read_bytes().splitlines()[1:]]
+@functools.lru_cache(maxsize=256)
+def read_lines(path: Path) -> list[JSON]:
+    """Return the documents, one a line, of a file whose bytes were checked before."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def read_sums(data: bytes, name: str, pattern: re.Pattern[str], ledger: Ledger) -> dict[str, str]:
@@ -540,13 +468,13 @@ def open_folder(run: Run, expected: str | None) -> None:
         known_format(omitted, "omitted.json", ledger)
         # A plan without its prompts' words may stand in for plan.json, which its digest then cannot prove.
         run.plan = omitted.pop("plan", None)
-        run.omitted = require(omitted, {"format": int, "files": {str: DIGEST}}, "omitted.json", ledger)["files"]
+        run.omitted = require(omitted, fields("format:int files:{digest}"), "omitted.json", ledger)["files"]
         replaced = (run.plan is not None) == ("plan.json" in run.omitted)
         ledger.need("files", replaced, "omitted.json: plan.json is left out without another, or the reverse")
     for path, wanted in run.omitted.items():
         right = path.startswith(MAY_BE_OMITTED) and run.seal.get(path) == wanted[7:] and path not in here
         ledger.need("files", right, "omitted.json: {!r} may not be left out, or is here, or is not sealed so", path)
-        ledger.unseen(f"files left out, {path.split('/')[0]}")
+        ledger.unchecked[f"files left out, {path.split('/')[0]}"] += 1
     for path in sorted({*run.seal, *derived} - {*run.omitted}):
         ledger.need("files", path in here, "{} is listed and not here", path)
         ledger.need("files", not (path in run.seal and path in derived), "{} is in both lists", path)
@@ -562,21 +490,18 @@ def open_folder(run: Run, expected: str | None) -> None:
 def digest_file(run: Run, path: str, wanted: str) -> None:
     """Digest one file and read what its folder holds."""
     ledger = run.ledger
-    folder, _, name = path.rpartition("/")
-    if path in run.seal and folder in ("streams", "rows", "facts", "bodies"):
+    folder, _, name = path.rpartition("/") if path in run.seal else ("", "", path)
+    if folder in SUFFIXES:
         ledger.need("bytes", name[:64] == wanted, "SHA256SUMS: {} has another digest than its name", path)
         if run.level == "digests" and folder in ("streams", "rows"):
-            ledger.unseen(f"files not read, {folder}")
+            ledger.unchecked[f"files not read, {folder}"] += 1
             return
     data = run.read(path)
     ledger.hold("bytes", bare(data) == wanted, "{} has SHA-256 {}, listed is {}", path, bare(data), wanted)
-    if path in run.seal and folder == "facts":
+    if folder == "facts":
         decode(data, path, ledger)
-    elif path in run.seal and folder == "streams":
+    elif folder == "streams":
         run.streams[path] = read_stream(data, path, ledger)
-
-
-STEP = [int, (None, float), [[int, (None, float)]]]
 
 
 def read_stream(data: bytes, where: str, ledger: Ledger) -> Stream:
@@ -585,7 +510,7 @@ def read_stream(data: bytes, where: str, ledger: Ledger) -> Stream:
     ledger.need("canonical", lines.pop() == b"" and lines, "{}: does not end with a newline", where)
     head = decode(lines[0] + b"\n", f"{where} line 0", ledger)
     known_format(head, where, ledger)
-    require(head, {"dialect": frozenset({"completion"}), "format": int, "n_probs": int}, where, ledger)
+    require(head, KINDS["head"], where, ledger)
     ids: list[int] = []
     values: list[float] = []
     holes = filled = full = 0
@@ -602,20 +527,16 @@ def read_stream(data: bytes, where: str, ledger: Ledger) -> Stream:
             holes += head["n_probs"] > 0
         if own is not None:
             values.append(own)
-    rounded = array("f", values)
-    exact = sum(map(float.__eq__, values, rounded))
+    exact = sum(map(float.__eq__, values, array("f", values)))
     above = sum(0.0 < value <= 1e-3 for value in values)
     saturated = sum(value in (0.0, SENTINEL) for value in values)
-    token = digest(encode(ids))
-    return Stream(head["n_probs"], ids, token, holes, len(values), exact, filled, full, above, saturated)
+    told = [digest(encode(ids)), len(ids), holes, above, saturated]
+    return Stream(head["n_probs"], ids, told, (exact, len(values)), (full, filled))
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# 4. Manifest, plan and registration.
-# --------------------------------------------------------------------------------------------------------------------
+# 4. Manifest, plan and registration. ----------------------------------------------------------------------------------
 
 REGISTERED = ("PREREG.md", "plan.json", "plan.toml", "predictions.json")
-NOT_ALWAYS = "without the registration's commit"
 
 
 def load(run: Run) -> None:
@@ -625,16 +546,15 @@ def load(run: Run) -> None:
     known_format(manifest, "manifest.json", ledger)
     if type(manifest.get("kind")) is str and manifest["kind"] in ("identity", "accuracy", "remedy"):
         raise ForeignError(f"kind {manifest['kind']} is not known to this verifier")
-    run.manifest = require(manifest, {**MANIFEST, "kind": frozenset({"audit"})}, "manifest.json", ledger)
+    run.manifest = require(manifest, KINDS["manifest"], "manifest.json", ledger)
     plan = run.plan if "plan.json" in run.omitted else decode(run.read("plan.json"), "plan.json", ledger)
     known_format(plan, "plan.json", ledger)
-    run.plan = require(plan, PLAN, "plan.json", ledger)
+    run.plan = require(plan, KINDS["plan"], "plan.json", ledger)
     ledger.hold("manifest", manifest["plan"] == "sha256:" + run.seal["plan.json"], "its plan is not plan.json")
-    registered = manifest["plan"]
-    if manifest["registration"] is not None:
-        registered = check_registration(run, manifest["registration"])
+    registration = manifest["registration"]
+    registered = manifest["plan"] if registration is None else check_registration(run, registration)
     sealed = {path for path in run.seal if path.startswith("registration/")}
-    files = (manifest["registration"] or {"files": {}})["files"]
+    files = registration["files"] if registration else {}
     ledger.hold("manifest", sealed == {f"registration/{name}" for name in files}, "registered files: {}", sealed)
     ledger.hold("manifest", manifest["registered"] == registered, "registered digest: it follows {}", registered)
     labels = [server["label"] for server in manifest["servers"]]
@@ -643,14 +563,12 @@ def load(run: Run) -> None:
     run.order = unfold(run.plan, manifest["registered"], ledger)
     for place, unit in enumerate(run.order):
         unit.place, run.units[unit.id] = place, unit
-        for trial in unit.trials:
-            run.trials[trial.id] = trial
-            run.needed[unit.block] = max(run.needed.get(unit.block, 0), trial.slot + 1)
+        run.trials.update({trial.id: trial for trial in unit.trials})
     ledger.need("order", len(run.units) == len(run.order), "plan.json: an id twice: two entries ask for the same block")
     for server in manifest["servers"]:
         run.servers[server["label"]] = Server(server)
         for wanted in (server["declaration"], server["attested"]["props"], server["attested"]["models"]):
-            run.named_file("facts", wanted, ".json")
+            run.named_file("facts", wanted)
         check_prompts(run, server["label"])
 
 
@@ -663,7 +581,7 @@ def check_registration(run: Run, registration: JSON) -> str:
         ledger.need("registration", path in run.seal, "{} is not sealed", path)
         ledger.hold("registration", said["sha256"] == "sha256:" + run.seal[path], "{} has another SHA-256", path)
         if path in run.omitted:
-            ledger.unseen("registered files against their git blob")
+            ledger.unchecked["registered files against their git blob"] += 1
             continue
         data = run.read(path)
         algorithm = "sha1" if len(said["blob"]) == 40 else "sha256"
@@ -676,12 +594,12 @@ def check_registration(run: Run, registration: JSON) -> str:
     same = run.seal["registration/plan.json"] == run.seal["plan.json"]
     ledger.hold("registration", same or overridden, "another plan than the registered one was executed")
     if "registration/predictions.json" in run.omitted:
-        ledger.unseen("predictions")
+        ledger.unchecked["predictions"] += 1
     else:
         where = "registration/predictions.json"
         predictions = decode(run.read(where), where, ledger, canonical=False)
         known_format(predictions, where, ledger)
-        run.predictions = require(predictions, PREDICTIONS, where, ledger)["predictions"]
+        run.predictions = require(predictions, KINDS["predictions"], where, ledger)["predictions"]
         ids = [prediction["id"] for prediction in run.predictions]
         ledger.need("registration", len(set(ids)) == len(ids), "an id of a prediction stands twice: {}", ids)
     return run.manifest["plan"] if overridden else registered
@@ -721,30 +639,30 @@ def check_repository(run: Run, repository: str) -> str:
 
 def check_prompts(run: Run, label: str) -> None:
     """Check that a server has the prompts that the plan names, and what can be said of their ids and text."""
-    ledger, stored = run.ledger, run.manifest["prompts"][label]
+    ledger, stored, registered = run.ledger, run.manifest["prompts"][label], run.manifest["registered"]
     wanted = {trial.key: trial for trial in run.trials.values()}
     for name, prompt in run.plan["prompts"].items():
-        if not holds_block(prompt):
-            wanted.setdefault(name, Trial(id="", prompt=name, key=name, block=""))
+        if "{block}" not in words_of(prompt):
+            wanted.setdefault(name, Trial(id="", prompt=name, key=name))
     for key, trial in wanted.items():
         ledger.need("prompts", key in stored or not trial.id, "{}: no frozen prompt {}", label, key)
     for key in stored:
         ledger.need("prompts", key in wanted, "{}: {!r} is no prompt of the plan", label, key)
         fact = run.prompt(label, key)
         if fact is None:
-            ledger.unseen("prompts")
+            ledger.unchecked["prompts"] += 1
             continue
-        require(fact, {"ids": [int], "text": str}, f"prompt {key} of {label}", ledger)
+        require(fact, fields("ids:[int] text:str"), f"prompt {key} of {label}", ledger)
         prompt = run.plan["prompts"][wanted[key].prompt]
         ids, tokens = prompt["ids"], prompt["tokens"]
         ledger.hold("prompts", ids is None or fact["ids"] == ids[:tokens], "{}: {} has other ids", label, key)
         fits = len(fact["ids"]) <= (len(fact["ids"]) if tokens is None else tokens)
         ledger.hold("prompts", fits and fact["ids"], "{}: {} is empty or longer than {} ids", label, key, tokens)
-        if ids is None and tokens is None:
-            for word, value in placeholders(run.manifest["registered"], wanted[key].block).items():
-                asked = word in words_of(prompt)
-                seen = not asked or value in fact["text"]
-                ledger.hold("prompts", seen, "{}: {} does not hold the digits of {}", label, key, word)
+        block = bare(f"{registered}block{wanted[key].block}".encode())
+        filled = (("{registered}", registered[7:23]), ("{block}", block[:16]))
+        for word, value in filled if ids is None and tokens is None else ():
+            seen = word not in words_of(prompt) or value in fact["text"]
+            ledger.hold("prompts", seen, "{}: {} does not hold the digits of {}", label, key, word)
 
 
 def words_of(prompt: JSON) -> str:
@@ -753,26 +671,10 @@ def words_of(prompt: JSON) -> str:
     return "\n".join([prompt["text"] or "", *(turn["role"] + "\n" + turn["content"] for turn in turns)])
 
 
-def holds_block(prompt: JSON) -> bool:
-    """Tell whether a prompt is another one in each block."""
-    return "{block}" in words_of(prompt)
-
-
-def placeholders(registered: str, block: str) -> dict[str, str]:
-    """Return what stands in a prompt for each placeholder."""
-    return {"{registered}": registered[7:23], "{block}": bare(f"{registered}block{block}".encode())[:16]}
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# 5. How the plan unfolds: blocks, units, order, seeds, request bodies.
-# --------------------------------------------------------------------------------------------------------------------
+# 5. How the plan unfolds: blocks, units, order, seeds, request bodies. ------------------------------------------------
 
 LEVELLED = ("concurrent_greedy", "concurrent_seeded", "oversubscribed")
 SEEDED = ("concurrent_seeded", "repeat_seeded", "control_seed", "control_temperature")
-SOLO = (
-    *("first_request", "repeat_greedy", "repeat_seeded", "other_slot", "prefill_vs_decode", "stream_vs_whole"),
-    *("without_logprobs", "control_prompt", "control_seed", "control_temperature", "restart"),
-)
 # The order of the cells.
 CATALOGUE = (
     *("repeat_greedy", "repeat_seeded", "first_request", "other_slot", "concurrent_greedy", "concurrent_seeded"),
@@ -791,13 +693,11 @@ class Trial:
 
     id: str
     prompt: str
-    block: str
+    block: str = ""
+    unit: str = ""
     family: str = ""
     condition: str = ""
     entry: int = -1
-    index: int = 0
-    unit: str = ""
-    key: str = ""
     reference: str = ""
     slot: int = 0
     steps: int = 0
@@ -807,6 +707,8 @@ class Trial:
     forced: bool = False
     prefixes: bool = False
     parts: int = 1
+    # What follows from all trials:
+    key: str = ""
     seeded: bool = False
     group: str = ""
 
@@ -827,14 +729,7 @@ class Unit:
         return self.id != self.trials[0].id
 
 
-@dataclass
-class Block:
-    """Units that are never separated."""
-
-    id: str
-    family: str
-    index: int = 0
-    units: list[Unit] = field(default_factory=list)
+Block = list[Unit]  # units that are never separated
 
 
 def base(condition: str) -> str:
@@ -842,159 +737,149 @@ def base(condition: str) -> str:
     return re.sub(r"_c[0-9]+$", "", condition)
 
 
-def unfold(plan: JSON, registered: str, ledger: Ledger) -> list[Unit]:
+def solo(name: str, block: str, family: str, prompt: str, **more: JSON) -> Unit:
+    """Return the unit of one trial, with what is particular about it."""
+    more = {"condition": family, **more}
+    return Unit(name, block, family, [Trial(name, prompt, block, name, family, **more)])
+
+
+def unfold(plan: JSON, registered: str, ledger: Ledger) -> Block:
     """Return the units of a plan in the order in which they are executed, alike on every server."""
 
     def known(name: str) -> str:
         ledger.need("shape", name in plan["prompts"], "plan.json: there is no prompt {!r}", name)
         return name
 
-    def unfolded() -> Iterator[Block]:
-        count = 0
-        for number, entry in enumerate(plan["conditions"]):
-            ledger.need("shape", entry["name"] in FAMILIES, "plan.json: condition {!r} is not known", entry["name"])
-            for name in [*entry["prompts"], *entry["neighbours"], *filter(None, [entry["opener"]])]:
-                known(name)
-            for level in entry["levels"]:
-                ledger.need("shape", 0 < level <= LEVEL_MAX, "plan.json: level {} of {}", level, entry["name"])
-            for block in blocks_of(plan, number, entry, ledger):
-                count += sum(trial.parts for unit in block.units for trial in unit.trials)
-                ledger.need("shape", count < REQUESTS_MAX, "plan.json: more than {} requests", REQUESTS_MAX)
-                yield block
-
     for name, prompt in plan["prompts"].items():
         given = sum(prompt[key] is not None for key in ("text", "chat", "ids"))
         ledger.need("shape", NAME.fullmatch(name) and given == 1, "plan.json: prompt {!r} is not one of three", name)
     firsts = sum(entry["name"] == "first_request" for entry in plan["conditions"])
     ledger.need("shape", firsts < 2, "plan.json: {} entries of first_request", firsts)
-    blocks = list(unfolded())
-    canaries = [solo_block(plan, name, "canary", known(plan["canary"]["prompt"])) for name in ("first", "last")]
-    measured = [trial for block in blocks for unit in block.units for trial in unit.trials]
+    blocks: list[Block] = []
+    count = 0
+    for number, entry in enumerate(plan["conditions"]):
+        ledger.need("shape", entry["name"] in FAMILIES, "plan.json: condition {!r} is not known", entry["name"])
+        for name in [*entry["prompts"], *entry["neighbours"], *filter(None, [entry["opener"]])]:
+            known(name)
+        for level in entry["levels"]:
+            ledger.need("shape", 0 < level <= LEVEL_MAX, "plan.json: level {} of {}", level, entry["name"])
+        for block in blocks_of(plan, number, ledger):
+            count += sum(trial.parts for unit in block for trial in unit.trials)
+            ledger.need("shape", count < REQUESTS_MAX, "plan.json: more than {} requests", REQUESTS_MAX)
+            blocks.append(block)
+    ends, canary = ("canary/first", "canary/last"), plan["canary"]
+    canaries = [[solo(name, name, "canary", known(canary["prompt"]), steps=canary["steps"])] for name in ends]
+    measured = [trial for block in blocks for unit in block for trial in unit.trials]
     references = dict.fromkeys(trial.reference for trial in measured if trial.reference.startswith("baseline/"))
-    baselines = [solo_block(plan, name[9:], "baseline", name.split("/", 2)[2]) for name in references]
-    first = [block for block in blocks if block.family == "first_request"]
-    last = [block for block in blocks if block.family == "restart"]
-    middle = [block for block in blocks if block.family not in ("first_request", "restart")]
-    ordered = [*first, canaries[0], *baselines, *mixed(middle, registered), canaries[1], *last]
-    finish(plan, ordered)
-    return [unit for block in ordered for unit in block.units]
-
-
-def solo_block(plan: JSON, name: str, family: str, prompt: str) -> Block:
-    """Return the block of a canary or baseline."""
-    name = f"{family}/{name}"
-    trial = Trial(id=name, prompt=prompt, block=name, family=family, condition=family, unit=name)
-    if family == "canary":
-        trial.steps = plan["canary"]["steps"]
-    return Block(name, family, 0, [Unit(name, name, family, [trial])])
+    baselines = [[solo(name, name, "baseline", name.split("/", 2)[2])] for name in references]
+    first, last = ([one for one in blocks if one[0].family == name] for name in ("first_request", "restart"))
+    middle = mixed([one for one in blocks if one[0].family not in ("first_request", "restart")], registered)
+    units = list(itertools.chain(*first, canaries[0], *baselines, *middle, canaries[1], *last))
+    trials = {trial.id: trial for unit in units for trial in unit.trials}
+    for trial in trials.values():
+        trial.steps = trial.steps or steps_of(plan, trial.prompt)
+        several = "{block}" in words_of(plan["prompts"][trial.prompt])
+        trial.key = f"{trial.prompt}@{trial.block}" if several else trial.prompt
+        root = trial
+        while root.reference:
+            root = trials[root.reference]
+        trial.seeded = root.id.startswith("baseline/seeded/")
+        trial.group = trial.id if trial.support or trial.family == "control_seed" else root.id
+    return units
 
 
 def mixed(middle: list[Block], registered: str) -> list[Block]:
     """Return the middle in order: sorted by digest, the repeats at equal distances among the others."""
-    rank = {block.id: bare(f"{registered}order{block.id}".encode()) for block in middle}
-    others = sorted((block for block in middle if not block.family.startswith("repeat_")), key=lambda b: rank[b.id])
-    repeats = [block for block in middle if block.family.startswith("repeat_")]
-    repeats.sort(key=lambda block: (block.index, rank[block.id]))
+    rank = {block[0].block: bare(f"{registered}order{block[0].block}".encode()) for block in middle}
+    middle = sorted(middle, key=lambda block: rank[block[0].block])
+    others = [block for block in middle if not block[0].family.startswith("repeat_")]
+    repeats = [block for block in middle if block[0].family.startswith("repeat_")]
+    repeats.sort(key=lambda block: int(block[0].block.rpartition("/")[2]))
     places = [((2 * j + 1) * len(others) // (2 * len(repeats)), 0, j, block) for j, block in enumerate(repeats)]
     places += [(index, 1, 0, block) for index, block in enumerate(others)]
     return [place[3] for place in sorted(places, key=lambda place: place[:3])]
 
 
-def blocks_of(plan: JSON, number: int, entry: JSON, ledger: Ledger) -> Iterator[Block]:
+def blocks_of(plan: JSON, number: int, ledger: Ledger) -> Iterator[Block]:
     """Yield the blocks of one entry of the plan, in plan order."""
-    family, names, counts = entry["name"], entry["prompts"], range(entry["count"])
+    entry = plan["conditions"][number]
+    family, levels, slots = entry["name"], [0], [0]
     if family in LEVELLED:
-        for level in entry["levels"]:
-            for name in names:
-                for i in counts:
-                    yield wave_block(plan, number, f"{family}_c{level}", name, i, level)
+        levels = entry["levels"]
     elif family == "other_slot":
         ledger.need("shape", entry["levels"], "plan.json: other_slot without a level")
-        for name in names:
-            for slot in range(1, entry["levels"][0]):
-                for i in counts:
-                    yield plain_block(plan, number, f"other_slot/{name}/{slot}/{i}", name, i, slot=slot)
-    else:
-        for name in names:
-            for i in counts:
-                where = f"{family}/{name}/{i}"
-                if family in SOLO and family != "prefill_vs_decode":
-                    yield plain_block(plan, number, where, name, i)
-                elif family.startswith("cross_batch_"):
-                    yield wave_block(plan, number, family, name, i, 0)
-                else:
-                    yield chained_block(plan, number, entry, where, name, i, ledger)
+        slots = list(range(1, entry["levels"][0]))
+    for level, prompt, slot in itertools.product(levels, entry["prompts"], slots):
+        for i in range(entry["count"]):
+            parts = [f"{family}_c{level}" if level else family, prompt, *([str(slot)] if slot else []), str(i)]
+            name = "/".join(parts)
+            if level or family.startswith("cross_batch_"):
+                block = wave_block(plan, entry, name, prompt, level, again=i < entry["again"])
+            elif family in ("cache", "cache_prefix", "idle_neighbour", "prefill_vs_decode"):
+                block = chained_block(plan, entry, name, prompt, ledger)
+            else:
+                block = [solo(name, name, family, prompt, reference=reference_of(family, prompt), slot=slot)]
+            trials = [trial for unit in block for trial in unit.trials]
+            for trial in trials:
+                trial.entry = number
+            if family == "control_prompt":
+                names = entry["prompts"]
+                trials[0].prompt = names[(names.index(prompt) + 1) % len(names)]
+                trials[0].steps = steps_of(plan, prompt)
+            yield block
 
 
-def plain_block(plan: JSON, number: int, name: str, prompt: str, index: int, *, slot: int = 0) -> Block:
-    """Return a block of one solo trial."""
-    entry = plan["conditions"][number]
-    family = entry["name"]
-    kind = "seeded" if family in SEEDED else "greedy"
-    trial = Trial(id=name, prompt=prompt, block=name, family=family, condition=family, entry=number, unit=name)
-    trial.reference, trial.slot, trial.index = f"baseline/{kind}/{prompt}", slot, index
-    if family == "control_prompt":
-        names = entry["prompts"]
-        trial.prompt = names[(names.index(prompt) + 1) % len(names)]
-        trial.steps = steps_of(plan, prompt)
-    return Block(name, family, index, [Unit(name, name, family, [trial])])
+def reference_of(family: str, prompt: str) -> str:
+    """Return the baseline that the trials of a family are compared with."""
+    return f"baseline/{'seeded' if family in SEEDED else 'greedy'}/{prompt}"
 
 
-def wave_block(plan: JSON, number: int, condition: str, prompt: str, index: int, level: int) -> Block:
+def wave_block(plan: JSON, entry: JSON, name: str, prompt: str, level: int, *, again: bool) -> Block:
     """Return a block of one wave, or of two where the entry asks for the same wave again."""
-    entry, name, family = plan["conditions"][number], f"{condition}/{prompt}/{index}", base(condition)
-    block = Block(name, family, index)
-    kind = "seeded" if family in SEEDED else "greedy"
-    again = family.startswith("concurrent_") and index < entry["again"]
-    neighbours = [other for other in entry["neighbours"] if other != prompt] if level == 0 else []
-    for wave in ("w0", "w1")[: 2 if again else 1]:
+    family, condition, block = entry["name"], name.split("/", 1)[0], []
+    members = [prompt] * level or [prompt, *(other for other in entry["neighbours"] if other != prompt)]
+    for wave in ("w0", "w1") if again and family.startswith("concurrent_") else ("w0",):
         unit = Unit(f"{name}/{wave}", name, family, [])
-        for member in range(level or 1 + len(neighbours)):
-            trial = Trial(id=f"{unit.id}/{member}", prompt=prompt, block=name, family=family, condition=condition)
-            trial.reference, trial.entry, trial.index = f"baseline/{kind}/{prompt}", number, index
-            trial.unit, trial.slot = unit.id, -1 if family == "oversubscribed" else member
+        for member, sent in enumerate(members):
+            trial = Trial(f"{unit.id}/{member}", sent, name, unit.id, family, condition)
+            trial.slot, trial.reference = -1 if family == "oversubscribed" else member, reference_of(family, prompt)
             if wave == "w1":
                 trial.condition, trial.reference = "wave_repeat", f"{name}/w0/{member}"
-            if level == 0 and member > 0:
-                trial.support, trial.reference, trial.prompt = True, "", neighbours[member - 1]
-                trial.steps = steps_of(plan, prompt) + 16
+            if sent != prompt:
+                trial.support, trial.reference, trial.steps = True, "", steps_of(plan, prompt) + 16
             unit.trials.append(trial)
-        block.units.append(unit)
+        block.append(unit)
     return block
 
 
-def chained_block(plan: JSON, number: int, entry: JSON, name: str, prompt: str, index: int, ledger: Ledger) -> Block:
+def chained_block(plan: JSON, entry: JSON, name: str, prompt: str, ledger: Ledger) -> Block:
     """Return a block of several solo trials in a fixed order."""
-    family, block = entry["name"], Block(name, entry["name"], index)
+    family, own, greedy, block = entry["name"], f"{name}/baseline", f"baseline/greedy/{prompt}", []
 
-    def add(suffix: str, condition: str, reference: str, **more: JSON) -> None:
-        trial = Trial(id=f"{name}/{suffix}", prompt=prompt, block=name, family=family, condition=condition)
-        trial.entry, trial.index, trial.unit, trial.reference = number, index, trial.id, reference
-        for key, value in more.items():
-            setattr(trial, key, value)
-        block.units.append(Unit(trial.id, name, family, [trial]))
+    def add(suffix: str, reference: str = "", condition: str = family, **more: JSON) -> None:
+        more = {"prompt": prompt, "reference": reference, "condition": condition, "support": not reference, **more}
+        block.append(solo(f"{name}/{suffix}", name, family, **more))
 
-    own, greedy = f"{name}/baseline", f"baseline/greedy/{prompt}"
     if family.startswith("cache"):
         ledger.need("shape", entry["opener"] is not None, "plan.json: {} without an opener", family)
-        add("opener", family, "", support=True, prompt=entry["opener"], steps=1)
+        add("opener", prompt=entry["opener"], steps=1)
     if family == "cache":
         for suffix in ("cold", "warm1", "warm2"):
-            add(suffix, f"cache_{suffix}", own, cache=True)
+            add(suffix, own, f"cache_{suffix}", cache=True)
     elif family == "cache_prefix":
-        add("primer", family, "", support=True, steps=1, cache=True, half=True)
-        add("prefix", family, own, cache=True)
+        add("primer", steps=1, cache=True, half=True)
+        add("prefix", own, cache=True)
     elif family == "idle_neighbour":
         others = [other for other in entry["neighbours"] if other != prompt]
         ledger.need("shape", others, "plan.json: idle_neighbour of {} without a neighbour", prompt)
-        add("neighbour", family, "", support=True, prompt=others[0], slot=1, cache=True)
-        add("member", family, greedy)
+        add("neighbour", prompt=others[0], slot=1, cache=True)
+        add("member", greedy)
     else:
-        add("forced", family, greedy, forced=True)
-        add("prefixes", family, greedy, prefixes=True, parts=steps_of(plan, prompt), steps=1)
+        add("forced", greedy, forced=True)
+        add("prefixes", greedy, prefixes=True, parts=steps_of(plan, prompt), steps=1)
     if family.startswith("cache"):
-        add("baseline", "baseline", "")
-        add("repeat", "repeat_greedy", own)
+        add("baseline", "", "baseline", support=False)
+        add("repeat", own, "repeat_greedy")
     return block
 
 
@@ -1004,55 +889,23 @@ def steps_of(plan: JSON, prompt: str) -> int:
     return int(plan["steps"] if own is None else own)
 
 
-def finish(plan: JSON, blocks: list[Block]) -> None:
-    """Fill in what follows from the trial alone: steps, prompt key, seed group, sampled or greedy."""
-    trials = {trial.id: trial for block in blocks for unit in block.units for trial in unit.trials}
-    for trial in trials.values():
-        trial.steps = trial.steps or steps_of(plan, trial.prompt)
-        several = holds_block(plan["prompts"][trial.prompt])
-        trial.key = f"{trial.prompt}@{trial.block}" if several else trial.prompt
-        root = trial
-        while root.reference:
-            root = trials[root.reference]
-        trial.seeded = root.id.startswith("baseline/seeded/")
-        trial.group = trial.id if trial.support or trial.family == "control_seed" else root.id
-
-
-REQUEST = {
-    "dry_allowed_length": 2,
-    "dry_base": 1.75,
-    "dry_multiplier": 0.0,
-    "dry_penalty_last_n": 0,
-    "dynatemp_exponent": 1.0,
-    "dynatemp_range": 0.0,
-    "frequency_penalty": 0.0,
-    "ignore_eos": True,
-    "logit_bias": [],
-    "min_keep": 0,
-    "mirostat": 0,
-    "mirostat_eta": 0.1,
-    "mirostat_tau": 5.0,
-    "n_keep": 0,
-    "post_sampling_probs": False,
-    "presence_penalty": 0.0,
-    "repeat_last_n": 0,
-    "repeat_penalty": 1.0,
-    "return_tokens": True,
-    "samplers": ["top_k", "top_p", "min_p", "temperature"],
-    "stop": [],
-    "timings_per_token": False,
-    "top_n_sigma": -1.0,
-    "typical_p": 1.0,
-    "xtc_probability": 0.0,
-    "xtc_threshold": 0.1,
-}
+# What every request holds. The rest of its body follows from the trial.
+REQUEST = json.loads(
+    '{"dry_allowed_length": 2, "dry_base": 1.75, "dry_multiplier": 0.0, "dry_penalty_last_n": 0, "stop": [],'
+    '"dynatemp_exponent": 1.0, "dynatemp_range": 0.0, "frequency_penalty": 0.0, "ignore_eos": true, "logit_bias": [],'
+    '"min_keep": 0, "mirostat": 0, "mirostat_eta": 0.1, "mirostat_tau": 5.0, "n_keep": 0, "repeat_last_n": 0,'
+    '"post_sampling_probs": false, "presence_penalty": 0.0, "repeat_penalty": 1.0, "return_tokens": true,'
+    '"samplers": ["top_k", "top_p", "min_p", "temperature"], "timings_per_token": false, "top_n_sigma": -1.0,'
+    '"typical_p": 1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1}'
+)
+GREEDY = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 
 def request_of(run: Run, server: Server, trial: Trial, part: int) -> tuple[dict[str, JSON], bool]:
     """Return the body that the plan dictates, and whether it is complete: prompts or streams may have been left out."""
-    plan, prompt = run.plan, run.prompt(server.label, trial.key)
+    plan, prompt, grammar = run.plan, run.prompt(server.label, trial.key), ""
     ids = None if prompt is None else prompt["ids"]
-    grammar, complete = "", ids is not None
+    complete = ids is not None
     if trial.half and ids is not None:
         ids = ids[: len(ids) // 2]
     if trial.forced or trial.prefixes:
@@ -1062,20 +915,11 @@ def request_of(run: Run, server: Server, trial: Trial, part: int) -> tuple[dict[
             grammar = "root ::= " + " ".join(f"<[{token}]>" for token in stream.ids)
         elif stream is not None and ids is not None:
             ids = ids + stream.ids[:part]
-    sampling = plan["sampling"] if trial.seeded else {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-    seed = int.from_bytes(hashlib.sha256(f"{run.manifest['registered']}seed{trial.group}".encode()).digest()[:4], "big")
-    body = {
-        **REQUEST,
-        **sampling,
-        "cache_prompt": trial.cache,
-        "grammar": grammar,
-        "id_slot": trial.slot,
-        "n_predict": trial.steps,
-        "n_probs": n_probs_of(run, server, trial),
-        "prompt": ids,
-        "seed": seed % (2**32 - 1),
-        "stream": trial.family in ("canary", "stream_vs_whole"),
-    }
+    seed = int(bare(f"{run.manifest['registered']}seed{trial.group}".encode())[:8], 16)
+    body = {**REQUEST, **(plan["sampling"] if trial.seeded else GREEDY)}
+    body.update(cache_prompt=trial.cache, grammar=grammar, id_slot=trial.slot, n_predict=trial.steps, prompt=ids)
+    body.update(n_probs=n_probs_of(run, server, trial), seed=seed % (2**32 - 1))
+    body["stream"] = trial.family in ("canary", "stream_vs_whole")
     if trial.family == "control_temperature":
         body["temperature"] = plan["control_temperature"]
     return body, complete
@@ -1083,14 +927,11 @@ def request_of(run: Run, server: Server, trial: Trial, part: int) -> tuple[dict[
 
 def n_probs_of(run: Run, server: Server, trial: Trial) -> int:
     """Return how many logprobs a step a trial asks for."""
-    if trial.family == "canary":
-        return int(server.attested["vocabulary"])
-    return 0 if trial.family == "without_logprobs" else int(run.plan["n_probs"])
+    own = {"canary": server.attested["vocabulary"], "without_logprobs": 0}
+    return int(own.get(trial.family, run.plan["n_probs"]))
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# 6. The history, line by line.
-# --------------------------------------------------------------------------------------------------------------------
+# 6. The history, line by line. ----------------------------------------------------------------------------------------
 
 Key = tuple[str, int]  # trial and part
 
@@ -1133,12 +974,24 @@ class Server:
         self.attempts: dict[str, list[Attempt]] = {}
         self.skips: dict[str, JSON] = {}
         self.current: Attempt | None = None
-        self.next = 0
         self.again: set[str] = set()  # blocks that the latest process began and did not finish
         self.replies: dict[str, JSON] = {}  # of each trial its latest
-        self.replied = 0
-        self.agreed = 0
+        self.next = self.replied = self.agreed = 0
         self.files: set[str] = set()
+
+
+def delays(unit: Unit, server: Server) -> list[float] | None:
+    """Return when the members of a wave are to start, in nanoseconds after its release; None: who knows."""
+    first, count = unit.trials[0], len(unit.trials)
+    if unit.family == "cross_batch_together":
+        return [2e6, *[0.0] * (count - 1)]
+    if unit.family == "cross_batch_staggered":
+        reply = server.replies.get(first.reference)
+        if reply is None or None in (reply["prompt_ms"], reply["predicted_ms"]):
+            return None
+        prompt, predicted = reply["prompt_ms"] * 1e6, reply["predicted_ms"] * 1e6
+        return [0.0, *(prompt + predicted * member / count for member in range(1, count))]
+    return [0.0] * count
 
 
 class Walk:
@@ -1146,13 +999,13 @@ class Walk:
 
     def __init__(self, run: Run) -> None:
         self.run, self.ledger = run, run.ledger
-        self.process, self.clock, self.ended, self.n = -1, 0, False, 0
+        self.process, self.clock, self.ended, self.n = 0, 0, False, 0
         self.broken = False  # whether a process ended without finishing, which may leave files that no line names
         self.open: dict[Key, JSON] = {}
         self.bodies: dict[Key, tuple[dict[str, JSON], bool]] = {}
 
     def walk(self) -> None:
-        """Read every line, then check that nothing is left open."""
+        """Read every line; then check that nothing is left open, every unit was met and every stored file is named."""
         ledger, lines = self.ledger, self.run.read("history.jsonl").split(b"\n")
         ledger.need("canonical", lines.pop() == b"" and lines, "history.jsonl does not end with a newline")
         previous = "sha256:" + self.run.seal["manifest.json"]
@@ -1163,9 +1016,8 @@ class Walk:
             ledger.need("shape", kind in SHAPES, "{}: unknown kind {!r}", where, kind)
             require(line, SHAPES[kind], where, ledger)
             chained = line["n"] == n and line["prev"] == previous
-            ledger.hold(
-                "chain", chained, "{}: n is {}, and prev {} should be {}", where, line["n"], line["prev"], previous
-            )
+            found = line["n"], line["prev"], previous
+            ledger.hold("chain", chained, "{}: n is {}, and prev {} should be {}", where, *found)
             previous = digest(raw + b"\n")
             first_or_end = (kind == "begin") == (n == 0) and not self.ended
             ledger.need("lines", first_or_end, "{}: a {} line cannot stand here", where, kind)
@@ -1175,13 +1027,15 @@ class Walk:
             self.clock = line["at_ns"]
             server = self.run.servers.get(line.get("server", ""))
             ledger.need("lines", server or "server" not in line, "{}: an unknown server", where)
-            getattr(self, "on_" + kind)(line, server)
+            if kind == "begin":
+                ledger.hold("lines", line["process"] == 0, "line 0: process {}", line["process"])
+            elif kind == "interrupt":
+                self.broken = True
+            elif kind == "end":
+                self.ended = True
+            else:
+                getattr(self, "on_" + kind)(line, server)
         ledger.hold("lines", self.ended, "history.jsonl: no end line, and yet it is sealed")
-        self.finish()
-
-    def finish(self) -> None:
-        """Check that every planned unit was met and every stored file is named."""
-        ledger = self.ledger
         ledger.hold("pairs", not self.open, "{} invokes have no complete", len(self.open))
         for server in self.run.servers.values():
             self.close(server.current)
@@ -1189,13 +1043,8 @@ class Walk:
             ledger.hold("order", not missing, "{}: {} units not tried: {}", server.label, len(missing), missing[:1])
             ledger.need("lines", server.lines, "{}: no server line", server.label)
         for path in self.run.seal:
-            if path.startswith(("streams/", "rows/", "facts/", "bodies/")) and not self.broken:
+            if path.startswith(STORES) and not self.broken:
                 ledger.hold("store", path in self.run.named, "{} is stored and no line names it", path)
-
-    def on_begin(self, line: JSON, _: Server) -> None:
-        """Start the first process."""
-        self.ledger.hold("lines", line["process"] == 0, "line 0: process {}", line["process"])
-        self.process = 0
 
     def on_resume(self, line: JSON, _: Server) -> None:
         """Start the next process: what was open stays unknown, and unfinished blocks are due again."""
@@ -1205,8 +1054,7 @@ class Walk:
         for server in self.run.servers.values():
             server.resumed, server.current, server.again = True, None, set()
             for name in {*server.attempts, *server.skips}:
-                tried = server.attempts.get(name)
-                unit = self.run.units[name]
+                tried, unit = server.attempts.get(name), self.run.units[name]
                 if not tried or not all(map(tried[-1].complete, unit.trials)):
                     server.again.add(unit.block)
             around = [unit.block for unit in self.run.order[max(server.next - 1, 0) : server.next + 1]]
@@ -1215,42 +1063,39 @@ class Walk:
     def on_server(self, line: JSON, server: Server) -> None:
         """Note who the server says it is, and whether that may differ from before."""
         said, ledger = line["attested"], self.ledger
-        first = server.lines[0]["attested"] if server.lines else said
+        first, last = ((server.lines or [line])[place]["attested"] for place in (0, -1))
         if not server.lines:
-            same = all(said[key] == server.attested[key] for key in said if key != "process")
-            same = same and line["declaration"] == server.declaration
+            known = {**server.attested, "process": said["process"]}
+            same = said == known and line["declaration"] == server.declaration
             ledger.hold("manifest", same, "{}: its first server line says otherwise", server.label)
             ledger.hold("lines", line["phase"] == "start", "{}: its first server line is no start", server.label)
         keys = ("build_info", "model", "models", "slots", "n_ctx", "vocabulary", "props")
-        same = all(said[key] == first[key] for key in keys)
-        explained = line["phase"] == "restart" or server.resumed or not server.lines
-        moved = server.lines and said["process"] != server.lines[-1]["attested"]["process"]
-        if server.lines and not server.unexplained and moved and not explained:
-            server.unexplained = True
-        server.trusted.append(same and not server.unexplained)
+        explained = said["process"] == last["process"] or line["phase"] == "restart" or server.resumed
+        server.unexplained = server.unexplained or not explained
+        server.trusted.append(all(said[key] == first[key] for key in keys) and not server.unexplained)
         server.lines.append(line)
         server.resumed = False
         for wanted in (said["props"], said["models"], line["declaration"]):
-            self.run.named_file("facts", wanted, ".json")
+            self.run.named_file("facts", wanted)
 
     def on_snapshot(self, line: JSON, server: Server) -> None:
         """Note a snapshot, and to which attempt it belongs."""
-        self.run.named_file("facts", line["props"], ".json")
-        inside = line["when"] in ("before", "after")
-        named = line["unit"] is not None
-        self.ledger.need("lines", named == inside, "line {}: unit and {} do not fit", self.n, line["when"])
+        self.run.named_file("facts", line["props"])
+        when = line["when"]
+        inside = when in ("before", "after")
+        self.ledger.need("lines", (line["unit"] is not None) == inside, "line {}: unit and {} do not fit", self.n, when)
         if not inside:
             return
         attempt = self.attempt(line, server)
-        when = line["when"]
         fresh = attempt.after is None and (when == "after" or not (attempt.before or attempt.invokes))
         self.ledger.hold("lines", fresh and not self.open, "line {}: a snapshot {} cannot stand here", self.n, when)
         setattr(attempt, when, line)
 
     def close(self, attempt: Attempt | None) -> None:
         """Check that an attempt that ends here sent what its unit asks for, and no less."""
-        for trial in attempt.unit.trials if attempt else []:
-            lines = [line for (name, _), line in attempt.completes.items() if name == trial.id] if attempt else []
+        sent = attempt.completes.items() if attempt else ()
+        for trial in attempt.unit.trials if attempt else ():
+            lines = [line for (name, _), line in sent if name == trial.id]
             whole = len(lines) == trial.parts or (lines and lines[-1]["failure"])
             self.ledger.hold("pairs", whole, "{} sent {} of {} requests", trial.id, len(lines), trial.parts)
 
@@ -1260,24 +1105,22 @@ class Walk:
         self.arrive(server, unit)
         server.skips[unit.id] = line
         if reason == "slots":
-            needed = line["needed"] or 0
-            right = line["available"] == server.attested["slots"] < needed <= self.run.needed[unit.block]
+            block = [trial.slot for trial in self.run.trials.values() if trial.block == unit.block]
+            right = line["available"] == server.attested["slots"] < (line["needed"] or 0) <= max(block) + 1
         elif reason == "not owned":
             right = not server.owned and unit.family in ("first_request", "restart")
         else:
-            wanted = {trial.reference for trial in unit.trials}
-            right = not any(name in server.replies for name in wanted)
+            right = not any(trial.reference in server.replies for trial in unit.trials)
         self.ledger.hold("skips", right, "line {}: {} skipped for {}", self.n, unit.id, reason)
 
     def on_wave(self, line: JSON, server: Server) -> None:
         """Check that a wave has its members."""
         attempt, unit = self.attempt(line, server), self.unit(line)
-        members = [trial.id for trial in unit.trials]
-        whole = unit.wave and line["members"] == members
+        whole = unit.wave and line["members"] == [trial.id for trial in unit.trials]
         self.ledger.hold("order", whole, "line {}: the members of {} are others", self.n, unit.id)
-        due, said = self.delays(unit, server), line["delays_ns"]
+        due, said = delays(unit, server), line["delays_ns"]
         if due is None:
-            self.ledger.unseen("delays of waves whose reference has no reply")
+            self.ledger.unchecked["delays of waves whose reference has no reply"] += 1
         else:
             near = [abs(expected - delay) < 1_000 for expected, delay in zip(due, said)]
             whole = near.count(True) == len(due) == len(said)
@@ -1285,19 +1128,6 @@ class Walk:
         fresh = attempt.wave is None and not attempt.invokes and attempt.after is None
         self.ledger.hold("lines", fresh, "line {}: a wave cannot stand here", self.n)
         attempt.wave = line
-
-    def delays(self, unit: Unit, server: Server) -> list[float] | None:
-        """Return when the members of a wave are to start, in nanoseconds after its release; None: who knows."""
-        first, count = unit.trials[0], len(unit.trials)
-        if unit.family == "cross_batch_together":
-            return [2e6, *[0.0] * (count - 1)]
-        if unit.family == "cross_batch_staggered":
-            reply = server.replies.get(first.reference)
-            if reply is None or None in (reply["prompt_ms"], reply["predicted_ms"]):
-                return None
-            prompt, predicted = reply["prompt_ms"] * 1e6, reply["predicted_ms"] * 1e6
-            return [0.0, *(prompt + predicted * member / count for member in range(1, count))]
-        return [0.0] * count
 
     def on_invoke(self, line: JSON, server: Server) -> None:
         """Check that a request is the one that the plan dictates, to the byte."""
@@ -1313,11 +1143,11 @@ class Walk:
         placed = (attempt.wave is not None) == unit.wave and server.lines and attempt.after is None
         ledger.hold("pairs", alone and placed and key not in self.open, "line {}: an invoke cannot stand here", self.n)
         attempt.invokes[key] = self.open[key] = line
-        self.run.named_file("facts", line["request"], ".json")
+        self.run.named_file("facts", line["request"])
         body, complete = request_of(self.run, server, trial, line["part"])
         self.bodies[key] = body, complete
         if not complete:
-            ledger.unseen("requests")
+            ledger.unchecked["requests"] += 1
             return
         wanted = digest(encode(body))
         ledger.hold("requests", line["request"] == wanted, "line {}: {} should be {}", self.n, line["request"], wanted)
@@ -1336,7 +1166,7 @@ class Walk:
         attempt = self.attempt(line, server)
         attempt.completes[key] = line
         if failure is not None:
-            self.run.named_file("bodies", failure["body"], "")
+            self.run.named_file("bodies", failure["body"])
             return
         ledger.hold("clock", None not in times, "line {}: a reply without its times", self.n)
         self.reply(line, server, attempt)
@@ -1352,34 +1182,25 @@ class Walk:
             check_stream(run, reply, n_probs_of(run, server, trial), f"line {self.n}")
             server.files.add(reply["logprob"])
         whole = trial.prefixes and attempt.complete(trial)
-        ledger.hold(
-            "streams", (reply["joined"] is not None) == whole, "line {}: joined, or not, against the rule", self.n
-        )
-        if reply["joined"] is not None and whole:
-            server.files.add(reply["joined"]["logprob"])
-            check_joined(run, attempt.replies(trial), reply["joined"], f"line {self.n}")
+        joined = reply["joined"]
+        ledger.hold("streams", bool(joined) == whole, "line {}: joined, or not, against the rule", self.n)
+        if joined and whole:
+            server.files.add(joined["logprob"])
+            check_joined(run, attempt.replies(trial), joined, f"line {self.n}")
         body, complete = self.bodies.pop((trial.id, line["part"]))
         settings = run.fact(reply["settings"])
         server.replied += 1
         if settings is None and reply["settings"] is not None:
-            ledger.unseen("echoed settings")
+            ledger.unchecked["echoed settings"] += 1
             run.unread.add((server.label, "settings"))
             return
         if not complete:
             body = {key: value for key, value in body.items() if key != "grammar"}
         server.agreed += ledger.judge("settings", echo_agrees(body, settings))
-        kind = settings.get("speculative.types") if type(settings) is dict else None
-        post = settings.get("post_sampling_probs") if type(settings) is dict else None
-        if (reply["draft_n"] or 0) > 0 or kind not in (None, "none") or post is True:
+        said = settings if type(settings) is dict else {}
+        drafted = (reply["draft_n"] or 0) > 0 or said.get("speculative.types") not in (None, "none")
+        if drafted or said.get("post_sampling_probs") is True:
             attempt.unsupported.add(trial.id)
-
-    def on_interrupt(self, _: JSON, __: Server) -> None:
-        """Note that a process was stopped."""
-        self.broken = True
-
-    def on_end(self, line: JSON, _: Server) -> None:
-        """Close the history."""
-        self.ended = line["reason"] == "finished"
 
     def unit(self, line: JSON) -> Unit:
         """Return the unit that a line names."""
@@ -1415,20 +1236,17 @@ class Walk:
         return server.current
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# 7. A reply against the store and against its request.
-# --------------------------------------------------------------------------------------------------------------------
+# 7. A reply against the store and against its request. ----------------------------------------------------------------
 
 
 def check_stream(run: Run, reply: JSON, n_probs: int, where: str) -> None:
     """Check the digests and counts of a reply against the bytes of its stream."""
     stream = run.stream(reply["logprob"])
     if stream is None:
-        run.ledger.unseen("replies against their streams")
+        run.ledger.unchecked["replies against their streams"] += 1
         return
     said = [reply[key] for key in ("token", "steps", "holes", "above_zero", "saturated")]
-    right = [stream.token, len(stream.ids), stream.holes, stream.above_zero, stream.saturated]
-    run.ledger.hold("streams", said == right, "{}: its stream gives {}, said is {}", where, right, said)
+    run.ledger.hold("streams", said == stream.told, "{}: its stream gives {}, said is {}", where, stream.told, said)
     run.ledger.hold("streams", stream.n_probs == n_probs, "{}: a stream of {} logprobs", where, stream.n_probs)
 
 
@@ -1436,12 +1254,12 @@ def check_joined(run: Run, replies: list[JSON], joined: JSON, where: str) -> Non
     """Check that a joined stream is the one-step replies in order."""
     stream, parts = run.stream(joined["logprob"]), [run.stream(reply["logprob"]) for reply in replies]
     if stream is None or None in parts:
-        run.ledger.unseen("joined streams")
+        run.ledger.unchecked["joined streams"] += 1
         return
-    said, right = [joined[key] for key in ("token", "steps", "holes")], [stream.token, len(stream.ids), stream.holes]
-    steps = [step for reply in replies for step in run.steps(reply["logprob"])]
-    same = said == right and run.steps(joined["logprob"]) == steps
+    same = [joined[key] for key in ("token", "steps", "holes")] == stream.told[:3]
     same = same and all(part is not None and part.n_probs == stream.n_probs for part in parts)
+    steps = [step for reply in replies for step in run.steps(reply["logprob"])]
+    same = same and run.steps(joined["logprob"]) == steps
     run.ledger.hold("streams", same, "{}: the joined stream is not its parts in order", where)
 
 
@@ -1452,9 +1270,9 @@ def check_rows(run: Run, server: Server, reply: JSON, where: str) -> None:
     width = server.attested["vocabulary"]
     shaped = rows["shape"] == [reply["steps"], width] and len(rows["digests"]) == reply["steps"]
     ledger.need("rows", shaped and width > 0, "{}: rows of shape {}", where, rows["shape"])
-    path = run.named_file("rows", rows["file"], ".f32")
+    path = run.named_file("rows", rows["file"])
     if path is None or run.level == "digests":
-        ledger.unseen("replies against their rows")
+        ledger.unchecked["replies against their rows"] += 1
         return
     data, size = run.read(path), 4 * width
     digests = [digest(data[start : start + size]) for start in range(0, len(data), size)]
@@ -1487,9 +1305,7 @@ def alike(sent: JSON, echoed: JSON) -> bool:
     return len(kinds) == 1 and bool(sent == echoed)
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# 8. Evidence of a unit, proof of a trial, fate of a trial.
-# --------------------------------------------------------------------------------------------------------------------
+# 8. Evidence of a unit, proof of a trial, fate of a trial. ------------------------------------------------------------
 
 MS = 1e6  # nanoseconds
 EXCLUDED = ("cross-talk", "failed", "set aside", "short", "tainted", "unsupported", "vacuous")
@@ -1515,9 +1331,15 @@ class Fate:
     outcome: str = ""
 
 
+def usable_of(fates: list[Fate]) -> list[Fate]:
+    """Return the usable ones."""
+    return [fate for fate in fates if fate.state == "usable"]
+
+
 def printed(text: str) -> float | None:
     """Return the number that a server printed, or None where it is none."""
-    return float(text) if DECIMAL.fullmatch(text) else None
+    number = DECIMAL.fullmatch(text)
+    return None if number is None else float(number[0])
 
 
 def window(line: JSON) -> Window | None:
@@ -1545,27 +1367,24 @@ class Judge:
         self.run, self.server, self.ledger = run, server, run.ledger
         self.last: dict[str, Attempt] = {}
         self.results: dict[str, JSON] = {}  # of each complete trial the reply, or what its one-step replies joined to
-        self.found: dict[str, tuple[str, bool]] = {}
+        self.found: dict[str, tuple[str, bool]] = {}  # what was judged before
         for unit in run.order:
             tried, skip = server.attempts.get(unit.id), server.skips.get(unit.id)
             if not tried or (skip and skip["n"] > tried[-1].since):
                 continue
             self.last[unit.id] = tried[-1]
-            for trial in unit.trials:
-                replies = tried[-1].replies(trial)
-                result = replies[-1] if len(replies) == trial.parts else None
-                result = result and (result["joined"] if trial.prefixes else result)
+            for trial in filter(tried[-1].complete, unit.trials):
+                result = tried[-1].replies(trial)[-1]
+                result = result["joined"] if trial.prefixes else result
                 if result:
                     self.results[trial.id] = result
+        self.numbers = [line["n"] for line in server.lines]
         self.unsteady: set[str] = set()  # references that do not repeat solo
         self.logprob, self.token = classes(self.results, "logprob"), classes(self.results, "token")
         ends = [self.results.get(f"canary/{name}") for name in ("first", "last")]
         self.canaries = [end["rows"]["file"] for end in ends if end]
-        self.baselines: dict[str, list[tuple[str, str]]] = {}
-        for trial in run.trials.values():
-            if trial.condition == "baseline" and trial.id in self.results:
-                said = self.results[trial.id]["logprob"]
-                self.baselines.setdefault(said, []).append((trial.key, self.fact_of(trial)))
+        baselines = (trial for trial in run.trials.values() if trial.condition == "baseline")
+        self.baselines = [trial for trial in baselines if trial.id in self.results]
         self.fates = [self.fate(trial) for trial in run.trials.values() if trial.reference]
         self.set_aside()
 
@@ -1575,13 +1394,19 @@ class Judge:
 
     def evidence(self, name: str) -> tuple[str, bool]:
         """Return why a unit is tainted (empty: it is not), and whether the evidence is weak."""
-        key = "unit " + name
+
+        def taint() -> tuple[str, bool]:
+            checks = {"idle": self.idle, "accounting": self.accounting, "same server": self.same_server}
+            status = {check: judged(self.last[name]) for check, judged in checks.items()}
+            items = [(check, value != "failed") for check, value in status.items()]
+            return self.failing(*items, weak="weak" in status.values())
+
+        return self.once("unit " + name, taint)
+
+    def once(self, key: str, judged: Callable[[], tuple[str, bool]]) -> tuple[str, bool]:
+        """Judge at the first time, and remember: the checks of a unit count once."""
         if key not in self.found:
-            attempt = self.last[name]
-            status = {"idle": self.idle(attempt), "accounting": self.accounting(attempt)}
-            status["same server"] = self.same_server(attempt)
-            failed = [check for check, value in status.items() if not self.ledger.judge(check, value != "failed")]
-            self.found[key] = (failed[0] if failed else "", "weak" in status.values())
+            self.found[key] = judged()
         return self.found[key]
 
     def idle(self, attempt: Attempt) -> str:
@@ -1629,20 +1454,13 @@ class Judge:
                 return "failed"
         return "held"
 
-    @functools.cached_property
-    def numbers(self) -> list[int]:
-        """Return the numbers of the server lines."""
-        return [line["n"] for line in self.server.lines]
-
     def basic(self, trial: Trial) -> str:
         """Return which item fails that every trial must prove (empty: none): cache off, slot as asked."""
-        key = "trial " + trial.id
-        if key not in self.found:
-            replies = self.last[trial.unit].replies(trial)
-            off = all(reply["cache_n"] == 0 and reply["prompt_n"] == reply["tokens_evaluated"] for reply in replies)
-            pinned = all(reply["id_slot"] == trial.slot for reply in replies)
-            self.found[key] = self.failing(("cache", trial.cache or off), ("slot", trial.slot < 0 or pinned))
-        return self.found[key][0]
+        replies = self.last[trial.unit].replies(trial)
+        off = all(reply["cache_n"] == 0 and reply["prompt_n"] == reply["tokens_evaluated"] for reply in replies)
+        pinned = all(reply["id_slot"] == trial.slot for reply in replies)
+        items = ("cache", trial.cache or off), ("slot", trial.slot < 0 or pinned)
+        return self.once("trial " + trial.id, lambda: self.failing(*items))[0]
 
     def failing(self, *items: tuple[str, JSON], weak: bool = False) -> tuple[str, bool]:
         """Count the items of a proof; return the first that fails (or nothing), and whether the proof is weak."""
@@ -1653,23 +1471,21 @@ class Judge:
         """Return which item of a trial's proof fails (empty: none), and whether the proof is weak."""
         failed, condition = self.basic(trial), base(trial.condition)
         reference = self.run.trials[trial.reference]
+        proofs = {"first_request": self.fresh, "restart": self.fresh, "idle_neighbour": self.beside}
         if failed:
             return failed, False
-        if condition.startswith("concurrent_"):
-            return self.together(trial.unit)
-        if condition == "wave_repeat":
-            first, second = self.together(reference.unit), self.together(trial.unit)
-            return first[0] or second[0], first[1] or second[1]
         if condition == "oversubscribed":
-            return self.crowded(trial.unit)
+            return self.once("wave " + trial.unit, lambda: self.crowded(trial.unit))
+        if condition.startswith("concurrent_") or condition == "wave_repeat":
+            units = [trial.unit] if condition != "wave_repeat" else [reference.unit, trial.unit]
+            waves = [self.once("wave " + unit, functools.partial(self.together, unit)) for unit in units]
+            return next((wave[0] for wave in waves if wave[0]), ""), any(wave[1] for wave in waves)
         if condition.startswith("cross_batch_"):
             return self.crossed(trial)
         if condition.startswith("cache_"):
             return self.cached(trial)
-        if condition in ("first_request", "restart"):
-            return self.fresh(trial)
-        if condition == "idle_neighbour":
-            return self.beside(trial)
+        if condition in proofs:
+            return proofs[condition](trial)
         if condition == "other_slot":
             return self.failing(("slot", trial.slot != 0))
         if condition == "prefill_vs_decode":
@@ -1685,24 +1501,19 @@ class Judge:
 
     def slots_of(self, unit: str) -> set[int]:
         """Return the slots that the replies of a wave name."""
-        slots = [line["reply"]["id_slot"] for line in self.lines_of(unit) if line and line["reply"]]
-        return {slot for slot in slots if slot is not None}
+        return {line["reply"]["id_slot"] for line in self.lines_of(unit) if line and line["reply"]} - {None}
 
     def together(self, unit: str) -> tuple[str, bool]:
         """Prove that all members of a wave were worked on at once."""
-        key = "wave " + unit
-        if key not in self.found:
-            windows, attempt = [window(line) for line in self.lines_of(unit)], self.last[unit]
-            known = [one for one in windows if one]
-            overlap = len(known) == len(windows)
-            if overlap:
-                common = min(one.end for one in known) - max(one.begin for one in known)
-                overlap = common >= 0.5 * min(one.end - one.begin for one in known)
-            busy = self.busy_slots(attempt)
-            enough = busy is None or 5 * busy >= 4 * len(windows)
-            items = (("windows", overlap), ("slots", len(self.slots_of(unit)) == len(windows)), ("busy", enough))
-            self.found[key] = self.failing(*items, weak=busy is None)
-        return self.found[key]
+        windows = [window(line) for line in self.lines_of(unit)]
+        known = [one for one in windows if one]
+        overlap = len(known) == len(windows)
+        if overlap:
+            common = min(one.end for one in known) - max(one.begin for one in known)
+            overlap = common >= 0.5 * min(one.end - one.begin for one in known)
+        busy, distinct = self.busy_slots(self.last[unit]), len(self.slots_of(unit)) == len(windows)
+        items = ("windows", overlap), ("slots", distinct), ("busy", busy is None or 5 * busy >= 4 * len(windows))
+        return self.failing(*items, weak=busy is None)
 
     def busy_slots(self, attempt: Attempt) -> Fraction | None:
         """Return the mean number of busy slots over an attempt; None where the server does not offer it."""
@@ -1717,23 +1528,15 @@ class Judge:
 
     def crowded(self, unit: str) -> tuple[str, bool]:
         """Prove that more requests than slots filled every slot, and that the rest waited."""
-        key = "wave " + unit
-        if key not in self.found:
-            slots, lines = int(self.server.attested["slots"]), self.lines_of(unit)
-            known = [one for one in map(window, lines) if one]
-            # Each window is shortened by 1 ms on both sides, so touching ends do not count. Ends sort before begins.
-            cut = [(one.begin + MS, one.end - MS) for one in known if one.begin + MS < one.end - MS]
-            depth = deepest = 0
-            for _, change in sorted([(begin, 1) for begin, _ in cut] + [(end, -1) for _, end in cut]):
-                depth += change
-                deepest = max(deepest, depth)
-            known.sort(key=lambda one: one.end)
-            waited = all(one.begin >= known[0].end - 2 * MS for one in known[slots:])
-            whole = len(known) == len(lines)
-            filled = self.slots_of(unit) == set(range(slots))
-            items = (("windows", whole and deepest == slots), ("slots", filled), ("queue", whole and waited))
-            self.found[key] = self.failing(*items)
-        return self.found[key]
+        slots, lines = int(self.server.attested["slots"]), self.lines_of(unit)
+        known = sorted((one for one in map(window, lines) if one), key=lambda one: one.end)
+        # Each window is shortened by 1 ms on both sides, so touching ends do not count. Ends sort before begins.
+        cut = [(one.begin + MS, one.end - MS) for one in known if one.begin + MS < one.end - MS]
+        changes = sorted([(begin, 1) for begin, _ in cut] + [(end, -1) for _, end in cut])
+        deepest = max(itertools.accumulate(change for _, change in changes), default=0)
+        waited = all(one.begin >= known[0].end - 2 * MS for one in known[slots:])
+        whole, filled = len(known) == len(lines), self.slots_of(unit) == set(range(slots))
+        return self.failing(("windows", whole and deepest == slots), ("slots", filled), ("queue", whole and waited))
 
     def crossed(self, trial: Trial) -> tuple[str, bool]:
         """Prove that the neighbours of a wave covered its member, or that one of them prefilled in its decoding."""
@@ -1793,16 +1596,14 @@ class Judge:
     def fate(self, trial: Trial) -> Fate:
         """Judge one measured trial: the first rule that applies."""
         attempt, reference = self.last.get(trial.unit), self.run.trials[trial.reference]
-        skip = None if attempt else self.server.skips.get(trial.unit)
-        for_slots = skip is not None and skip["reason"] == "slots"
         if attempt and trial.id in attempt.unsupported:
             return Fate(trial, "unsupported")
-        if for_slots:
+        if self.for_slots(trial.unit):
             return Fate(trial, "vacuous", "slots")
         if not (trial.id in self.results and reference.id in self.results):
             return Fate(trial, "failed")
         reasons = [reason for reason, _ in map(self.evidence, (trial.unit, reference.unit)) if reason]
-        if not self.ledger.judge("canary", len(self.canaries) < 2 or self.canaries[0] == self.canaries[1]):
+        if not self.ledger.judge("canary", len({*self.canaries}) < 2):
             reasons.append("canary")
         if reasons:
             return Fate(trial, "tainted", reasons[0])
@@ -1822,51 +1623,45 @@ class Judge:
             outcome = "token-identical"
         return Fate(trial, "usable", "", weak or self.evidence(trial.unit)[1], outcome)
 
+    def for_slots(self, unit: str) -> bool:
+        """Tell whether a unit was skipped because the server has too few slots."""
+        return unit not in self.last and unit in self.server.skips and self.server.skips[unit]["reason"] == "slots"
+
     def crosstalk(self, trial: Trial) -> bool:
         """Tell whether a reply belongs to another prompt."""
         prompt, mixed_up = self.run.prompt(self.server.label, trial.key), False
         if prompt is None:
-            self.ledger.unseen("prompt echoes")
+            self.ledger.unchecked["prompt echoes"] += 1
         elif not trial.prefixes:
-            wanted = echo_digest(prompt["text"], self.ledger)
+            text = prompt["text"]
+            whole = not re.search("[\ud800-\udfff]", text)
+            self.ledger.need("shape", whole, "half a surrogate pair in {}", ascii(text)[:80])
+            wanted = digest(text.replace(" ", "").encode())  # some echoes drop the spaces before punctuation
             for reply in self.last[trial.unit].replies(trial):
                 mixed_up = not self.ledger.judge("prompt echo", reply["prompt_echo"] in (None, wanted)) or mixed_up
         if trial.family != "control_prompt":
-            own, found = self.fact_of(trial), self.baselines.get(self.results[trial.id]["logprob"], [])
-            other = any(key != trial.key and fact != own for key, fact in found)
+            own, said = self.fact_of(trial), self.results[trial.id]["logprob"]
+            like = [one for one in self.baselines if self.results[one.id]["logprob"] == said]
+            other = any(one.key != trial.key and self.fact_of(one) != own for one in like)
             mixed_up = not self.ledger.judge("other baseline", not other) or mixed_up
         return mixed_up
 
-    def slots(self, trial: Trial) -> list[JSON]:
-        """Return the slots that a trial's comparison leans on, as (prompt key, slot)."""
-        names = [trial.id, trial.reference] if trial.condition == "wave_repeat" else [trial.id]
-        return [(trial.key, self.results[name]["id_slot"]) for name in names]
-
     def set_aside(self) -> None:
         """Set trials of waves aside whose slot does not agree with the baseline when alone."""
-        usable = [fate for fate in self.fates if fate.state == "usable"]
-        solo = [fate for fate in usable if fate.trial.condition == "other_slot" and fate.outcome != "identical"]
-        bad = {pair for fate in solo for pair in self.slots(fate.trial)}
-        repeats = [
-            fate for fate in usable if fate.trial.condition.startswith("repeat_") and fate.outcome != "identical"
-        ]
-        self.unsteady.update(fate.trial.reference for fate in repeats)
+        usable = usable_of(self.fates)
+        unlike = [fate.trial for fate in usable if fate.outcome != "identical"]
+        self.unsteady.update(trial.reference for trial in unlike if trial.condition.startswith("repeat_"))
+        bad = {(one.key, self.results[one.id]["id_slot"]) for one in unlike if one.condition == "other_slot"}
         for fate in usable:
-            if base(fate.trial.condition) in (*LEVELLED, "wave_repeat"):
-                fine = not any(pair in bad for pair in self.slots(fate.trial))
+            trial = fate.trial
+            if base(trial.condition) in (*LEVELLED, "wave_repeat"):
+                names = [trial.id, trial.reference] if trial.condition == "wave_repeat" else [trial.id]
+                fine = all((trial.key, self.results[name]["id_slot"]) not in bad for name in names)
                 if not self.ledger.judge("solo slot", fine):
                     fate.state = "set aside"
 
 
-def echo_digest(text: str, ledger: Ledger) -> str:
-    """Return the digest of a text in UTF-8 without its spaces: some echoes drop those before punctuation."""
-    ledger.need("shape", not re.search("[\ud800-\udfff]", text), "half a surrogate pair in {}", ascii(text)[:80])
-    return digest(text.replace(" ", "").encode())
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# 9. Cells, waves, instrument, predictions: findings.
-# --------------------------------------------------------------------------------------------------------------------
+# 9. Cells, waves, instrument, predictions: findings. ------------------------------------------------------------------
 
 JUDGED = ("unstable", "divergent", "token-identical", "identical")
 MILLION = 10**6
@@ -1879,12 +1674,9 @@ def rare(n: int, first: int, last: int, j: int, level: int) -> bool:
     """
     if j in (0, MILLION):
         return not first <= (n if j else 0) <= last
-    log_p, log_q, whole = math.log(j / MILLION), math.log1p(-j / MILLION), math.lgamma(n + 1)
-    terms = (
-        whole - math.lgamma(i + 1) - math.lgamma(n - i + 1) + i * log_p + (n - i) * log_q
-        for i in range(first, last + 1)
-    )
-    ratio = math.fsum(map(math.exp, terms)) * 1000 / level
+    log_p, log_q, log_ways = math.log(j / MILLION), math.log1p(-j / MILLION), math.lgamma(n + 1)
+    ways = ((i, log_ways - math.lgamma(i + 1) - math.lgamma(n - i + 1)) for i in range(first, last + 1))
+    ratio = math.fsum(math.exp(way + i * log_p + (n - i) * log_q) for i, way in ways) * 1000 / level
     if abs(ratio - 1) > 1e-6:
         return bool(ratio < 1)
     exact = sum(math.comb(n, i) * j**i * (MILLION - j) ** (n - i) for i in range(first, last + 1))
@@ -1916,44 +1708,33 @@ def rate(k: int, n: int) -> dict[str, JSON]:
     return {"divergent": k, "n": n, "low": low, "high": high}
 
 
-def outcomes(fates: list[Fate], condition: str) -> list[bool]:
-    """Return of each usable trial whether it counts as divergent."""
-    fine = ("identical", "token-identical") if condition == "without_logprobs" else ("identical",)
-    return [fate.outcome not in fine for fate in fates]
-
-
 def cell_of(judge: Judge, condition: str, fates: list[Fate]) -> dict[str, JSON]:
     """Return one cell: a condition on a server."""
-    usable = [fate for fate in fates if fate.state == "usable"]
+    usable, results = usable_of(fates), judge.results
     minimum = minimum_of(judge.run.plan, condition, [fate.trial for fate in fates])
-    excluded = {state: sum(fate.state == state for fate in fates) for state in EXCLUDED}
-    reasons: dict[str, int] = {}
-    for fate in fates:
-        if fate.reason:
-            reasons[fate.reason] = reasons.get(fate.reason, 0) + 1
-    diverging = outcomes(usable, condition)
-    waves = {fate.trial.unit for fate in usable}
-    waves_diverging = {fate.trial.unit for fate, diverges in zip(usable, diverging) if diverges}
-    results = judge.results
+    states = Counter(fate.state for fate in fates)
+    unlike = [fate for fate in usable if fate.outcome != "identical"]
+    # Without logprobs nothing but tokens can be identical.
+    diverging = [fate for fate in unlike if condition != "without_logprobs" or fate.outcome == "divergent"]
+    waves, waves_diverging = ({fate.trial.unit for fate in some} for some in (usable, diverging))
     holes = any(results[name]["holes"] for fate in usable for name in (fate.trial.id, fate.trial.reference))
-    qualifiers = ["partial"] * holes + ["weak"] * any(fate.weak for fate in usable)
     return {
         "server": judge.server.label,
         "condition": condition,
         "verdict": verdict_of(judge, condition, fates, minimum),
         "reason": f"{len(usable)} of {len(fates)} usable",
-        "qualifiers": qualifiers,
+        "qualifiers": ["partial"] * holes + ["weak"] * any(fate.weak for fate in usable),
         "planned": len(fates),
         "usable": len(usable),
         "minimum": minimum,
-        "excluded": excluded,
-        "reasons": reasons,
-        "logprob_identical": sum(fate.outcome == "identical" for fate in usable),
+        "excluded": {state: states[state] for state in EXCLUDED},
+        "reasons": dict(Counter(fate.reason for fate in fates if fate.reason)),
+        "logprob_identical": len(usable) - len(unlike),
         "token_identical": sum(fate.outcome != "divergent" for fate in usable),
         "distinct": len({(fate.trial.reference, judge.logprob[fate.trial.id]) for fate in usable}),
-        "by_trial": rate(sum(diverging), len(usable)),
+        "by_trial": rate(len(diverging), len(usable)),
         "by_wave": rate(len(waves_diverging), len(waves)),
-        "witness": witness_of(judge, condition, [fate for fate in usable if fate.outcome != "identical"]),
+        "witness": witness_of(judge, condition, unlike),
         "consequence": None,
     }
 
@@ -1978,13 +1759,10 @@ def minimum_of(plan: JSON, condition: str, trials: list[Trial]) -> int:
 
 def verdict_of(judge: Judge, condition: str, fates: list[Fate], minimum: int) -> str:
     """Return the verdict of a cell: the first rule that applies."""
-    usable = [fate for fate in fates if fate.state == "usable"]
-    states = {fate.state for fate in fates}
-    slots = judge.server.skips
-    skipped = {name for name, skip in slots.items() if skip["reason"] == "slots" and name not in judge.last}
+    usable, states = usable_of(fates), {fate.state for fate in fates}
     if "unsupported" in states:
         return "unsupported"
-    if not any(fate.trial.id in judge.results or fate.trial.unit in skipped for fate in fates):
+    if not any(fate.trial.id in judge.results or judge.for_slots(fate.trial.unit) for fate in fates):
         return "not run"
     for state in ("tainted", "cross-talk"):
         if state in states:
@@ -1995,16 +1773,15 @@ def verdict_of(judge: Judge, condition: str, fates: list[Fate], minimum: int) ->
         return "insufficient"
     if not condition.startswith("repeat_") and any(fate.trial.reference in judge.unsteady for fate in usable):
         return "unstable"
-    for outcome in ("divergent", "token-identical"):
-        if any(fate.outcome == outcome for fate in usable):
-            return outcome
-    return "identical"
+    outcomes = {fate.outcome for fate in usable}
+    return next(outcome for outcome in ("divergent", "token-identical", "identical") if outcome in outcomes)
 
 
-def first_difference(
-    own: list[JSON], other: list[JSON], *, ids_only: bool
-) -> tuple[int, str, int, JSON, JSON, bool] | None:
-    """Return step, level, rank, both logprobs there, and whether they are of one token; None where nothing differs."""
+Difference = tuple[int, str, int, JSON, JSON, bool]  # step, level, rank, both logprobs, whether of one token
+
+
+def first_difference(own: list[JSON], other: list[JSON], *, ids_only: bool) -> Difference | None:
+    """Return where two streams first differ; None where nothing does."""
     for at, (step, old) in enumerate(zip(own, other)):
         if step[0] != old[0]:
             return at, "token", -1, step[1], old[1], True
@@ -2075,14 +1852,14 @@ def witness_of(judge: Judge, condition: str, fates: list[Fate]) -> JSON:
 
 def waves_of(judge: Judge) -> list[dict[str, JSON]]:
     """Return the three claims about waves, for each level and kind that was planned."""
-    rows, trials, results = [], judge.run.trials, judge.results
+    rows, results = [], judge.results
     groups: dict[tuple[str, int], list[Fate]] = {}
     for fate in judge.fates:
         if fate.trial.family.startswith("concurrent_"):
             level = int(fate.trial.block.split("/")[0].rpartition("_c")[2])
             groups.setdefault((fate.trial.family[11:], level), []).append(fate)
     for (kind, level), fates in sorted(groups.items()):
-        usable = [fate for fate in fates if fate.state == "usable"]
+        usable = usable_of(fates)
         again = [fate.outcome == "identical" for fate in usable if fate.trial.condition == "wave_repeat"]
         prompts: dict[str, list[Trial]] = {}
         for fate in usable:
@@ -2092,14 +1869,13 @@ def waves_of(judge: Judge) -> list[dict[str, JSON]]:
         alone = [members in whole and len({judge.logprob[trial.id] for trial in members}) == 1 for members in several]
         invariant = []
         for members in prompts.values():
-            pairs = [(results[trial.id], results.get(trials[trial.group].id)) for trial in members]
+            pairs = [(results[trial.id], results.get(trial.group)) for trial in members]
             same = [b and a["logprob"] == b["logprob"] and not a["holes"] + b["holes"] for a, b in pairs]
             invariant.append(all(same))
-        row: dict[str, JSON] = {"server": judge.server.label, "kind": kind, "level": level}
+        claims = {"repeatable": again, "wave_independent": alone, "batch_invariant": invariant}
+        row = {"server": judge.server.label, "kind": kind, "level": level}
         row["waves"] = len({fate.trial.unit for fate in usable})
-        for name, truths in (("repeatable", again), ("wave_independent", alone), ("batch_invariant", invariant)):
-            row[name] = {"k": sum(truths), "n": len(truths)}
-        rows.append(row)
+        rows.append({**row, **{name: {"k": sum(truths), "n": len(truths)} for name, truths in claims.items()}})
     return rows
 
 
@@ -2108,13 +1884,12 @@ def thresholds_of(label: str, cells: list[JSON]) -> list[dict[str, JSON]]:
     rows = []
     for kind in ("greedy", "seeded"):
         own = [cell for cell in cells if cell["server"] == label and base(cell["condition"]) == f"concurrent_{kind}"]
-        best: JSON = None
-        rest = [(place_of(cell["condition"])[1], cell) for cell in own]
-        while rest and rest[0][1]["verdict"] in JUDGED and rest[0][1]["by_wave"]["divergent"] == 0:
-            best = rest.pop(0)
-        row: dict[str, JSON] = {"server": label, "kind": kind, "level": best and best[0]}
-        row.update({"waves": best and best[1]["by_wave"]["n"], "high": best and best[1]["by_wave"]["high"]})
-        rows += [{**row, "above": rest[0][0] if rest else None}] if own else []
+        fine = [cell["verdict"] in JUDGED and cell["by_wave"]["divergent"] == 0 for cell in own]
+        count = [*fine, False].index(False)
+        levels = [None, *(place_of(cell["condition"])[1] for cell in own), None]
+        wave = own[count - 1]["by_wave"] if count else {"n": None, "high": None}
+        row = {"server": label, "kind": kind, "level": levels[count], "waves": wave["n"], "high": wave["high"]}
+        rows += [{**row, "above": levels[count + 1]}] if own else []
     return rows
 
 
@@ -2127,25 +1902,23 @@ def instrument_of(judge: Judge) -> list[dict[str, JSON]]:
 
     for control in ("control_prompt", "control_seed", "control_temperature"):
         fates = [fate for fate in judge.fates if fate.trial.condition == control]
-        usable = [fate for fate in fates if fate.state == "usable"]
+        usable = usable_of(fates)
         same = ("identical",) if control == "control_prompt" else ("identical", "token-identical")
         k = sum(fate.outcome not in same for fate in usable)
         status = "failed" if k < len(usable) else "incomplete" if len(usable) < len(fates) else "held"
         if fates:
             add(control, status, k, len(fates))
-    equal = len(judge.canaries) == 2 and judge.canaries[0] == judge.canaries[1]
-    add("canary", "held" if equal else "failed" if len(judge.canaries) == 2 else "incomplete", int(equal), 1)
+    both, equal = len(judge.canaries) == 2, len(set(judge.canaries)) == 1
+    add("canary", ("held" if equal else "failed") if both else "incomplete", int(both and equal), 1)
     streams = [run.stream(wanted) for wanted in sorted(server.files)]
     here = [stream for stream in streams if stream is not None]
     if len(here) < len(streams):
         run.unread.update((server.label, name) for name in ("float32", "top_k", "one_ulp", "parse_twice"))
-    asked = [stream for stream in here if stream.n_probs > 0]
-    sums = {
-        "float32": (sum(stream.float32 for stream in here), sum(stream.values for stream in here)),
-        "top_k": (sum(stream.full for stream in asked), sum(stream.filled for stream in asked)),
-        "settings": (server.agreed, server.replied),
-    }
-    for name, (k, n) in sums.items():
+    counts = {"float32": [stream.float32 for stream in here]}
+    counts["top_k"] = [stream.top_k for stream in here if stream.n_probs > 0]
+    counts["settings"] = [(server.agreed, server.replied)]
+    for name, pairs in counts.items():
+        k, n = (sum(pair[place] for pair in pairs) for place in (0, 1))
         complete = n > 0 and (server.label, name) not in run.unread
         add(name, ("held" if k == n else "failed") if complete else "incomplete", k, n)
     for name, truth in zip(("one_ulp", "parse_twice"), sensitivity(judge)):
@@ -2156,8 +1929,7 @@ def instrument_of(judge: Judge) -> list[dict[str, JSON]]:
 def sensitivity(judge: Judge) -> tuple[bool | None, bool | None]:
     """Tell whether one ULP in the first baseline is seen, and whether reading it twice gives the same."""
     run = judge.run
-    baselines = [name for name, trial in run.trials.items() if trial.condition == "baseline" and name in judge.results]
-    wanted = judge.results[baselines[0]]["logprob"] if baselines else None
+    wanted = judge.results[judge.baselines[0].id]["logprob"] if judge.baselines else None
     stream = run.stream(wanted)
     if wanted is None or stream is None:
         return None, None
@@ -2177,15 +1949,13 @@ def sensitivity(judge: Judge) -> tuple[bool | None, bool | None]:
 
 def meets(rule: JSON, k: int, n: int) -> bool:
     """Tell whether k of n meets a rule, compared exactly."""
-    left, right = Fraction(k), Fraction(repr(rule["value"])) * n
-    return {"<": left < right, "<=": left <= right, "==": left == right, ">=": left >= right, ">": left > right}[
-        rule["op"]
-    ]
+    tests = {"<": operator.lt, "<=": operator.le, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
+    return bool(tests[rule["op"]](Fraction(k), Fraction(repr(rule["value"])) * n))
 
 
 def prediction_of(prediction: JSON, cells: list[JSON], instrument: list[JSON]) -> dict[str, JSON]:
     """Return one prediction with its status: the first rule that applies."""
-    minimum, rows, judged, left_out = prediction["minimum"], [], [], False
+    rows, judged, left_out = [], [], False
     servers = {cell["server"] for cell in cells} if prediction["servers"] == "*" else prediction["servers"]
     listed = [cell for cell in cells if cell["condition"] in prediction["conditions"] and cell["server"] in servers]
     for cell in listed:
@@ -2200,45 +1970,36 @@ def prediction_of(prediction: JSON, cells: list[JSON], instrument: list[JSON]) -
             left_out = True
     total = sum(k for k, _ in judged), sum(n for _, n in judged)
     pools = [total] if prediction["unit"] == "pooled" else judged
-    holding = {(cell["server"], name) for cell in listed for name in prediction["requires"]}
-    holding -= {(row["server"], row["check"]) for row in instrument if row["status"] == "held"}
-    enough = [pool for pool in pools if pool[1] >= minimum]
-    rules = prediction["holds"], prediction["refuted"]
-    met = [(meets(rules[0], *pool), meets(rules[1], *pool)) for pool in enough]
+    lacking = {(cell["server"], name) for cell in listed for name in prediction["requires"]}
+    lacking -= {(row["server"], row["check"]) for row in instrument if row["status"] == "held"}
+    enough = [pool for pool in pools if pool[1] >= prediction["minimum"]]
+    met = [tuple(meets(prediction[rule], *pool) for rule in ("holds", "refuted")) for pool in enough]
+    status = "inconclusive"
     if not listed:
         status = "not applicable"
-    elif holding or not judged or not enough:
-        status = "inconclusive"
-    elif (False, True) in met:
+    elif not lacking and judged and (False, True) in met:
         status = "refuted"
-    else:
-        status = (
-            "holds" if set(met) == {(True, False)} and len(enough) == len(pools) and not left_out else "inconclusive"
-        )
+    elif not lacking and judged and set(met) == {(True, False)} and enough == pools and not left_out:
+        status = "holds"
     kept = {"id": prediction["id"], "statement": prediction["statement"], "status": status}
     return {**kept, "k": total[0], "n": total[1], "cells": rows}
 
 
 def findings_of(run: Run) -> dict[str, JSON]:
     """Return what findings.json must hold, the reasons for people excepted."""
-    cells: list[dict[str, JSON]] = []
-    instrument: list[dict[str, JSON]] = []
-    waves: list[dict[str, JSON]] = []
+    cells: list[JSON] = []
+    instrument: list[JSON] = []
+    waves: list[JSON] = []
     for server in run.servers.values():
         judge = Judge(run, server)
-        by_condition: dict[str, list[Fate]] = {}
-        for fate in judge.fates:
-            by_condition.setdefault(fate.trial.condition, []).append(fate)
-        cells += [
-            cell_of(judge, condition, by_condition[condition]) for condition in sorted(by_condition, key=place_of)
-        ]
+        for condition in sorted({fate.trial.condition for fate in judge.fates}, key=place_of):
+            here = [fate for fate in judge.fates if fate.trial.condition == condition]
+            cells.append(cell_of(judge, condition, here))
         waves += waves_of(judge)
         instrument += instrument_of(judge)
     must = ("control_prompt", "control_seed", "control_temperature", "canary")
-    fine = all(
-        row["status"] == "held" or (row["check"] not in must and row["status"] != "failed") for row in instrument
-    )
-    sound = fine and any(cell["verdict"] in JUDGED for cell in cells)
+    bad = [row for row in instrument if row["status"] == "failed" or (row["check"] in must and row["status"] != "held")]
+    sound = not bad and any(cell["verdict"] in JUDGED for cell in cells)
     registration = run.manifest["registration"]
     status = registration["status"] if registration else "not registered"
     return {
@@ -2269,21 +2030,16 @@ def pooled_of(cells: list[JSON]) -> list[dict[str, JSON]]:
     for condition in sorted({cell["condition"] for cell in cells}, key=place_of):
         here = [cell for cell in cells if cell["condition"] == condition]
         counted = [cell for cell in here if cell["verdict"] in JUDGED]
-        row: dict[str, JSON] = {
-            "condition": condition,
-            "servers": {cell["server"]: cell["verdict"] for cell in counted},
-        }
+        row: dict[str, JSON] = {"condition": condition, "servers": {one["server"]: one["verdict"] for one in counted}}
         for key in ("usable", "logprob_identical", "token_identical"):
-            row[key] = sum(cell[key] for cell in counted)
+            row[key] = sum(one[key] for one in counted)
         for key in ("by_trial", "by_wave"):
-            row[key] = rate(*(sum(cell[key][name] for cell in counted) for name in ("divergent", "n")))
+            row[key] = rate(*(sum(one[key][name] for one in counted) for name in ("divergent", "n")))
         rows += [row] if counted else []
     return rows
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# 10. Comparison with findings.json.
-# --------------------------------------------------------------------------------------------------------------------
+# 10. Comparison with findings.json. -----------------------------------------------------------------------------------
 
 IDENTIFIERS = ("server", "condition", "check", "kind", "level", "id")
 
@@ -2296,14 +2052,10 @@ def compare(run: Run, mine: dict[str, JSON]) -> str:
     known_format(theirs, "findings.json", run.ledger)
     skipped = {f"instrument {label} {check}" for label, check in run.unread}
     skipped |= {f"cells {label} {condition}: witness" for label, condition in run.unread}
-    rows = theirs.get("instrument")
-    for row in rows if type(rows) is list else []:
+    said = theirs.get("instrument")
+    for row in (row for row in (said if type(said) is list else []) if type(row) is dict):
         # What cannot be read again here may have failed there, which this copy can only take over.
-        if (
-            type(row) is dict
-            and f"instrument {row.get('server')} {row.get('check')}" in skipped
-            and row.get("status") == "failed"
-        ):
+        if f"instrument {row.get('server')} {row.get('check')}" in skipped and row.get("status") == "failed":
             mine["sound"], mine["conclusion"] = False, "inconclusive"
     if run.predictions is None and run.manifest["registration"] is not None:
         skipped.add("predictions")
@@ -2314,7 +2066,7 @@ def compare(run: Run, mine: dict[str, JSON]) -> str:
 def differ(where: str, mine: JSON, theirs: JSON, skipped: set[str], ledger: Ledger) -> None:
     """Note every field in which two findings differ, named by cell and field, with both values."""
     if where in skipped:
-        ledger.unseen("findings that this copy cannot show")
+        ledger.unchecked["findings that this copy cannot show"] += 1
     elif type(mine) is dict and type(theirs) is dict:
         strangers = sorted(mine.keys() ^ theirs.keys())
         ledger.hold("findings", not strangers, "findings.json: {}: only on one side: {}", where or "top", strangers)
@@ -2341,22 +2093,7 @@ def identity(entry: JSON) -> str:
     return " ".join(str(entry[key]) for key in IDENTIFIERS if key in entry) if type(entry) is dict else repr(entry)
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# 11. One run, and the command.
-# --------------------------------------------------------------------------------------------------------------------
-
-
-def must_be_sealed(run: Run) -> None:
-    """Refuse what is no sealed run.
-
-    Raises: ForeignError.
-    """
-    if not run.root.is_dir():
-        raise ForeignError(f"{run.root}: no such folder")
-    if not (run.root / "manifest.json").exists():
-        raise ForeignError(f"{run.root}: not a run, it has no manifest.json")
-    if not (run.root / "SHA256SUMS").exists():
-        raise ForeignError(unsealed(run))
+# 11. One run, and the command. ----------------------------------------------------------------------------------------
 
 
 def unsealed(run: Run) -> str:
@@ -2387,13 +2124,17 @@ def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
     run = Run(root, ledger, options.level)
     report: dict[str, JSON] = {"run": str(root), "notes": {}, "findings": None}
     try:
-        must_be_sealed(run)
+        if not root.is_dir():
+            raise ForeignError(f"{root}: no such folder")  # noqa: TRY301
+        if not (root / "manifest.json").exists():
+            raise ForeignError(f"{root}: not a run, it has no manifest.json")  # noqa: TRY301
+        if not (root / "SHA256SUMS").exists():
+            raise ForeignError(unsealed(run))  # noqa: TRY301
         open_folder(run, options.expect)
         load(run)
         Walk(run).walk()
-        report["notes"]["repository"] = "not checked (no --repo)"
-        if options.repo is not None:
-            report["notes"]["repository"] = check_repository(run, options.repo)
+        checked = check_repository(run, options.repo) if options.repo is not None else "not checked (no --repo)"
+        report["notes"]["repository"] = checked
         mine = findings_of(run)
         report["notes"]["findings.json"] = compare(run, mine)
         report["findings"] = mine
@@ -2401,8 +2142,7 @@ def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
     except (ForeignError, OSError) as error:
         report["exit"], report["sentence"] = 2, str(error)
     except RefusedError as error:
-        name, _, message = str(error).partition(": ")
-        ledger.contradictions.append((name, message))
+        ledger.contradictions.append(error.args)
     except (RecursionError, MemoryError, OverflowError) as error:
         ledger.contradictions.append(("json", f"{type(error).__name__}: {error}"))
     found = ledger.contradictions
@@ -2421,22 +2161,14 @@ def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
 
 def conclude(findings: JSON, options: argparse.Namespace) -> tuple[int, str]:
     """Return exit code and sentence of a run in which nothing contradicts."""
-    verdicts: dict[str, int] = {}
-    for cell in findings["cells"]:
-        verdicts[cell["verdict"]] = verdicts.get(cell["verdict"], 0) + 1
-    statuses: dict[str, int] = {}
-    for prediction in findings["predictions"]:
-        statuses[prediction["status"]] = statuses.get(prediction["status"], 0) + 1
-    counted = ", ".join(f"{count} {name}" for name, count in verdicts.items())
-    predicted = ", ".join(f"{count} {name}" for name, count in statuses.items())
+    statuses = Counter(prediction["status"] for prediction in findings["predictions"])
+    verdicts = Counter(cell["verdict"] for cell in findings["cells"])
+    counted, predicted = (", ".join(f"{n} {name}" for name, n in some.items()) for some in (verdicts, statuses))
     text = f"{len(findings['cells'])} cells ({counted}), predictions: {predicted or 'none'}"
     if findings["conclusion"] != "sound":
-        failed = [
-            f"{row['server']} {row['check']} {row['status']}"
-            for row in findings["instrument"]
-            if row["status"] != "held"
-        ]
-        return 3, f"inconclusive: {', '.join(failed) or 'no cell has a verdict'}; {text}"
+        rows = [row for row in findings["instrument"] if row["status"] != "held"]
+        failed = ", ".join(f"{row['server']} {row['check']} {row['status']}" for row in rows)
+        return 3, f"inconclusive: {failed or 'no cell has a verdict'}; {text}"
     if options.demand and "refuted" in statuses:
         return 1, f"sound, and a prediction is refuted: {text}"
     if options.demand and "inconclusive" in statuses:
@@ -2464,29 +2196,26 @@ def show(report: dict[str, JSON]) -> None:
         show_findings(report["findings"])
     for found in report["contradictions"][:50]:
         say(f"contradiction: {found['check']}: {found['message']}")
-    if len(report["contradictions"]) > 50:
+    if report["contradictions"][50:]:
         say(f"... and {len(report['contradictions']) - 50} more, see --json")
     say(report["sentence"])
 
 
 def show_findings(findings: JSON) -> None:
     """Print cells, instrument and predictions as aligned tables."""
-    table = [
-        ["verdict", "server", "condition", "logprob", "token", "distinct", "waves", "divergent waves, 95 %", "excluded"]
-    ]
+    table = [["verdict", "server", "condition", "logprob", "token", "distinct", "waves"]]
+    table[0] += ["divergent waves, 95 %", "excluded"]
     for cell in findings["cells"]:
         usable, wave = cell["usable"], cell["by_wave"]
         excluded = [f"{count} {name}" for name, count in cell["excluded"].items() if count]
         excluded += [f"{name} x{count}" for name, count in sorted(cell["reasons"].items())]
-        counts = [f"{cell[key]}/{usable}" for key in ("logprob_identical", "token_identical")]
-        table.append([" ".join([cell["verdict"], *cell["qualifiers"]]), cell["server"], cell["condition"], *counts])
-        table[-1] += [str(cell["distinct"]), f"{wave['n'] - wave['divergent']}/{wave['n']}"]
-        table[-1] += [f"{wave['low']:.6f} .. {wave['high']:.6f}", ", ".join(excluded) or "-"]
+        row = [" ".join([cell["verdict"], *cell["qualifiers"]]), cell["server"], cell["condition"]]
+        row += [f"{cell[key]}/{usable}" for key in ("logprob_identical", "token_identical")]
+        row += [str(cell["distinct"]), f"{wave['n'] - wave['divergent']}/{wave['n']}"]
+        table.append([*row, f"{wave['low']:.6f} .. {wave['high']:.6f}", ", ".join(excluded) or "-"])
     columns(table)
-    columns(
-        [["status", "server", "instrument", "k/n"]]
-        + [[row["status"], row["server"], row["check"], f"{row['k']}/{row['n']}"] for row in findings["instrument"]]
-    )
+    rows = [[row["status"], row["server"], row["check"], f"{row['k']}/{row['n']}"] for row in findings["instrument"]]
+    columns([["status", "server", "instrument", "k/n"], *rows])
     for one in findings["predictions"]:
         say(f"prediction {one['id']}: {one['status']} ({one['k']}/{one['n']}): {one['statement']}")
 

@@ -106,13 +106,9 @@ class Made:
         }
         self.toys = {label: Toy(options.get("slots", 8)) for label in servers}
         self.owned = options.get("owned", True)
+        declaration = self.fact({"argv": []})
         self.manifest["servers"] = [
-            {
-                "label": label,
-                "owned": self.owned,
-                "attested": self.attested(label),
-                "declaration": self.fact({"argv": []}),
-            }
+            {"label": label, "owned": self.owned, "attested": self.attested(label), "declaration": declaration}
             for label in servers
         ]
         self.streams: dict[tuple[str, str], list[Step]] = {}
@@ -204,11 +200,8 @@ class Made:
     def snapshot(self, label: str, when: str, unit: str | None, attempt: int = 0) -> None:
         """Append a snapshot."""
         toy = self.toys[label]
-        slots = (
-            [[index, False, len(held)] for index, held in enumerate(toy.slots)]
-            if self.options.get("show_slots", True)
-            else None
-        )
+        rows = [[index, False, len(held)] for index, held in enumerate(toy.slots)]
+        slots = rows if self.options.get("show_slots", True) else None
         metrics = toy.metrics() if self.options.get("metrics", True) else None
         more = {"process": self.process(label), "props": self.attested(label)["props"], "health": None if unit else 200}
         self.line("snapshot", server=label, unit=unit, attempt=attempt, when=when, slots=slots, metrics=metrics, **more)
@@ -230,71 +223,46 @@ class Made:
             for index, (trial, body) in enumerate(zip(unit, bodies, strict=True)):
                 begin = start + late[index] + (60_000_000 if index >= slots else 0)
                 end = begin + (55_000_000 if trial.get("support") else 50_000_000)
-                self.complete(label, trial, 0, where, body, begin, end, slot=index % slots)
+                self.complete(label, trial, where, body, part=0, sent=begin, end=end, slot=index % slots)
         else:
             for part in range(unit[0].get("parts", 1)):
                 body = self.invoke(label, unit[0], part, where)
-                start = self.clock + 10_000
-                self.complete(label, unit[0], part, where, body, start, start + 50_000_000, slot=unit[0]["slot"])
+                times = {"sent": self.clock + 10_000, "end": self.clock + 50_010_000}
+                self.complete(label, unit[0], where, body, part=part, slot=unit[0]["slot"], **times)
         self.snapshot(label, "after", name, number)
 
     def invoke(self, label: str, trial: Trial, part: int, where: dict[str, Any]) -> dict[str, Any]:
         """Append an invoke; return the body."""
         family, ids = trial["family"], self.prompts[label][trial["key"]]["ids"]
         known = [step[0] for step in self.streams.get((label, trial["ref"] or ""), [])]
-        sampled = (
-            dict(self.plan["sampling"])
-            if trial["sampled"]
-            else {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        )
+        greedy = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        sampled = dict(self.plan["sampling"]) if trial["sampled"] else greedy
         if family == "control_temperature":
             sampled["temperature"] = self.plan["control_temperature"]
         ids = ids[: len(ids) // 2] if trial.get("half") else ids + known[:part] if "parts" in trial else ids
-        body = {
-            **REQUEST,
-            **sampled,
-            "cache_prompt": bool(trial.get("cache")),
-            "id_slot": trial["slot"],
-            "seed": trial["seed"],
-        }
-        body |= {
-            "grammar": "root ::= " + " ".join(f"<[{t}]>" for t in known) if trial.get("forced") else "",
-            "prompt": ids,
-        }
-        body["n_probs"] = (
-            VOCABULARY if family == "canary" else 0 if family == "without_logprobs" else self.plan["n_probs"]
-        )
+        body = {**REQUEST, **sampled, "cache_prompt": bool(trial.get("cache")), "id_slot": trial["slot"]}
+        grammar = "root ::= " + " ".join(f"<[{token}]>" for token in known) if trial.get("forced") else ""
+        body |= {"grammar": grammar, "prompt": ids, "seed": trial["seed"]}
+        body["n_probs"] = {"canary": VOCABULARY, "without_logprobs": 0}.get(family, self.plan["n_probs"])
         body |= {"n_predict": trial["steps"], "stream": family in ("canary", "stream_vs_whole")}
         self.line("invoke", **where, trial=trial["id"], part=part, request=self.fact(body), slot=trial["slot"])
         return body
 
-    def complete(
-        self,
-        label: str,
-        trial: Trial,
-        part: int,
-        where: dict[str, Any],
-        body: dict[str, Any],
-        sent: int,
-        end: int,
-        slot: int,
-    ) -> None:
+    def complete(self, label: str, trial: Trial, where: dict[str, Any], body: dict[str, Any], **more: int) -> None:
         """Append a complete: the toy's reply, or the failure that was asked for."""
         toy, prompt = self.toys[label], body["prompt"]
+        part, slot, sent, end = (more[name] for name in ("part", "slot", "sent", "end"))
         times = {"sent_ns": sent, "first_byte_ns": end - 1_000, "last_byte_ns": end}
         self.clock = max(self.clock, end)
         failure = self.options.get("fail", lambda _: None)(trial)
+        said = {**where, "trial": trial["id"], "part": part, **times}
         if failure:
-            self.line(
-                "complete", **where, trial=trial["id"], part=part, **times, status=500, failure=failure, reply=None
-            )
+            self.line("complete", **said, status=500, failure=failure, reply=None)
             return
         steps = self.alter({**trial, "server": label}, toy.steps(body))
         held = toy.slots[slot] if body["cache_prompt"] else []
-        same = next(
-            (n for n, pair in enumerate(zip(held, prompt, strict=False)) if pair[0] != pair[1]),
-            min(len(held), len(prompt)),
-        )
+        shared = min(len(held), len(prompt))
+        same = next((at for at in range(shared) if held[at] != prompt[at]), shared)
         cached = min(same, len(prompt) - 1)
         toy.slots[slot] = prompt + [step[0] for step in steps]
         toy.prompted += len(prompt) - cached
@@ -302,31 +270,14 @@ class Made:
         toy.predicted += len(steps)
         toy.decodes += len(steps) if slot == 0 else 0
         toy.busy += len(steps)
-        settings = {
-            **{key: value for key, value in body.items() if key not in ("prompt", "id_slot", "cache_prompt")},
-            "speculative.types": "none",
-        }
+        settings = {key: value for key, value in body.items() if key not in ("prompt", "id_slot", "cache_prompt")}
         settings |= {"max_tokens": body["n_predict"], "logit_bias": [1], "xtc_threshold": f32(0.1)}
-        reply: dict[str, Any] = {
-            "rows": None,
-            "joined": None,
-            "settings": self.fact(settings),
-            "model": "toy.gguf",
-            "id_slot": slot,
-        }
+        settings["speculative.types"] = "none"
+        reply: dict[str, Any] = {"rows": None, "joined": None, "settings": self.fact(settings), "model": "toy.gguf"}
         reply["prompt_echo"] = "sha256:" + sha(self.prompts[label][trial["key"]]["text"].replace(" ", ""))
-        reply |= {
-            "tokens_evaluated": len(prompt),
-            "tokens_predicted": len(steps),
-            "cache_n": cached,
-            "prompt_n": len(prompt) - cached,
-        }
-        reply |= {
-            "prompt_ms": 5.0,
-            "predicted_n": len(steps),
-            "predicted_ms": (end - sent) / 1e6 - 6.0,
-            "draft_n": None,
-        }
+        reply |= {"id_slot": slot, "tokens_evaluated": len(prompt), "tokens_predicted": len(steps), "cache_n": cached}
+        reply |= {"prompt_n": len(prompt) - cached, "prompt_ms": 5.0, "predicted_n": len(steps), "draft_n": None}
+        reply["predicted_ms"] = (end - sent) / 1e6 - 6.0
         if trial["family"] == "cross_batch_staggered" and trial.get("support"):
             reply["predicted_ms"] = (end - sent) / 1e6 - 9.0
         reply |= {"truncated": False, "stop_type": "limit", "above_zero": 0, "saturated": 0}
@@ -334,31 +285,22 @@ class Made:
             rows = [struct.pack(f"<{VOCABULARY}f", *(logprob for _, logprob in sorted(step[2]))) for step in steps]
             file = self.store("rows", b"".join(rows), ".f32")
             shape, digests = [len(rows), VOCABULARY], ["sha256:" + sha(row) for row in rows]
-            reply |= {
-                **self.stream(steps, VOCABULARY),
-                "logprob": None,
-                "rows": {"file": file, "shape": shape, "digests": digests},
-            }
-            self.files = {
-                path: data
-                for path, data in self.files.items()
-                if not (path.startswith("streams") and b'"n_probs":512' in data)
-            }
+            reply |= {**self.stream(steps, VOCABULARY), "logprob": None}
+            reply["rows"] = {"file": file, "shape": shape, "digests": digests}
+            unnamed = {path for path, data in self.files.items() if path[:7] == "streams" and b'"n_probs":512' in data}
+            self.files = {path: data for path, data in self.files.items() if path not in unnamed}
         else:
             reply |= self.stream(steps, body["n_probs"])
             known = self.streams.setdefault((label, trial["id"]), [])
             known += steps
             if "parts" in trial and part == trial["parts"] - 1:
                 reply["joined"] = self.stream(known, body["n_probs"])
-        self.line("complete", **where, trial=trial["id"], part=part, **times, status=200, failure=None, reply=reply)
+        self.line("complete", **said, status=200, failure=None, reply=reply)
 
     def of(self, kind: str, **wanted: JSON) -> list[dict[str, Any]]:
         """Return the lines of a kind with these values."""
-        return [
-            line
-            for line in self.lines
-            if line["line"] == kind and all(line[key] == value for key, value in wanted.items())
-        ]
+        found = [line for line in self.lines if line["line"] == kind]
+        return [line for line in found if all(line[key] == value for key, value in wanted.items())]
 
     def write(self, folder: Path, *, sealed: bool = True) -> Path:
         """Write, link and seal the run into a new folder; return it."""
