@@ -12,6 +12,7 @@ from audit.errors import EvidenceError
 from audit.stream import FORMAT, canonical
 
 __all__ = [
+    "AnyLine",
     "Attested",
     "Begin",
     "Complete",
@@ -269,8 +270,8 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
     reason: str
 
 
-_Lines = Begin | Resume | ServerLine | Snapshot | Skip | Wave | Invoke | Complete | Interrupt | End
-_DECODER = msgspec.json.Decoder(_Lines)
+AnyLine = Begin | Resume | ServerLine | Snapshot | Skip | Wave | Invoke | Complete | Interrupt | End
+_DECODER = msgspec.json.Decoder(AnyLine)
 
 
 def to_bytes(shape: msgspec.Struct) -> bytes:
@@ -278,7 +279,7 @@ def to_bytes(shape: msgspec.Struct) -> bytes:
     return canonical(msgspec.to_builtins(shape))
 
 
-def line_from_bytes(data: bytes) -> _Lines:
+def line_from_bytes(data: bytes) -> AnyLine:
     """Read one history line.
 
     Raises: EvidenceError where it is not a line of this format.
