@@ -1,7 +1,7 @@
 """Verify stored audit runs, sharing no code with the program that made them.
 
     python3 -I -S scripts/verify.py RUN [RUN ...] [--json] [--assert] [--expect sha256:...]
-        [--level digests] [--repo DIR]
+        [--level digests] [--repo DIR] [--statement]
 
 In: run folders, as docs/reference/record.md describes them. Out: a line a check, the cells, the predictions, one last
 sentence. It needs Python 3.9 and its standard library, opens files only for reading, and reaches no network.
@@ -635,6 +635,18 @@ def check_repository(run: Run, repository: str) -> str:
                 same = blob.strip() == said["blob"]
                 run.ledger.hold("repository", same, "{}{} is {} at {}", folder, name, blob.strip() or "missing", at)
     return "checked"
+
+
+def time_stamp(run: Run, repository: str) -> str:
+    """Return the command that checks a third party's time stamp of the registered digest, where one lies there."""
+    registration = run.manifest["registration"]
+    if registration is None:
+        return "none (no registration)"
+    digits, folder = registration["digest"][7:], Path(repository, "prereg")
+    commands = {".ots": "ots verify -d {0} {1}", ".tsr": "openssl ts -verify -digest {0} -in {1} -CAfile CA.pem"}
+    found = {folder / (registration["name"] + ending): command for ending, command in commands.items()}
+    known = [command.format(digits, path.as_posix()) for path, command in found.items() if path.is_file()]
+    return "not checked here, check it with: " + "; ".join(known) if known else "none, so that order is self-attested"
 
 
 def check_prompts(run: Run, label: str) -> None:
@@ -2135,6 +2147,7 @@ def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
         Walk(run).walk()
         checked = check_repository(run, options.repo) if options.repo is not None else "not checked (no --repo)"
         report["notes"]["repository"] = checked
+        report["notes"]["time stamp"] = time_stamp(run, options.repo) if options.repo is not None else "not looked for"
         mine = findings_of(run)
         report["notes"]["findings.json"] = compare(run, mine)
         report["findings"] = mine
@@ -2220,6 +2233,26 @@ def show_findings(findings: JSON) -> None:
         say(f"prediction {one['id']}: {one['status']} ({one['k']}/{one['n']}): {one['statement']}")
 
 
+def statement_of(report: dict[str, JSON]) -> dict[str, JSON]:
+    """Return an in-toto Statement about the run's seal, of the predicate test-result v0.1, for others to sign."""
+    asked = [check for check in report["checks"] if check["name"] in CONTRADICTIONS and check["count"]]
+    failed = {row["check"] for row in report["contradictions"]}
+    program = digest(Path(__file__).read_bytes())[7:]
+    unsure = ["the record as a whole"] if report["exit"] == 3 else []
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": "SHA256SUMS", "digest": {"sha256": (report["seal"] or "")[7:]}}],
+        "predicateType": "https://in-toto.io/attestation/test-result/v0.1",
+        "predicate": {
+            "result": {0: "PASSED", 3: "WARNED"}.get(report["exit"], "FAILED"),
+            "configuration": [{"name": "verify.py", "digest": {"sha256": program}}],
+            "passedTests": [check["name"] for check in asked if check["name"] not in failed],
+            "warnedTests": unsure,
+            "failedTests": sorted(failed),
+        },
+    }
+
+
 def columns(table: list[list[str]]) -> None:
     """Print rows with their columns aligned."""
     widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
@@ -2241,14 +2274,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--assert", dest="demand", action="store_true", help="exit 1 where a prediction is refuted")
     parser.add_argument("--expect", metavar="DIGEST", help="the deposited digest of the seal of the one run")
     parser.add_argument("--level", choices=("bytes", "digests"), default="bytes", help="digests: read no stream or row")
+    parser.add_argument(
+        "--statement", action="store_true", help="print an in-toto Statement of the one run, to be signed"
+    )
     parser.add_argument("--repo", metavar="DIR", help="a git repository that holds the registration's history")
     options = parser.parse_args(arguments)
     if options.expect is not None and (len(options.runs) > 1 or not DIGEST.fullmatch(options.expect)):
         parser.error("--expect takes sha256: and 64 hex digits, and one run")
+    if options.statement and (len(options.runs) > 1 or options.json):
+        parser.error("--statement takes one run, and no --json")
     reports = []
     for name in options.runs:
         reports.append(verify(Path(name), options))
-        if not options.json:
+        if options.statement and reports[-1]["seal"]:
+            print(json.dumps(statement_of(reports[-1]), sort_keys=True, indent=1))
+        elif options.statement:
+            sys.stderr.write(f"error: {reports[-1]['sentence']}\n")
+        elif not options.json:
             show(reports[-1])
     worst = min(reports, key=lambda report: SEVERITY.index(report["exit"]))
     if options.json:
