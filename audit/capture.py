@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit.client import Client
-from audit.errors import PlanError, ServerError, UsageError
+from audit.errors import DeterminismError, PlanError, ServerError, UsageError
 from audit.machine import dependencies, machine, program, python
 from audit.order import Order
 from audit.plan import Plan
@@ -159,11 +159,15 @@ async def capture(
     async with AsyncExitStack() as stack:
         stack.callback(writer.close)
         sittings = []
-        for target in targets:
-            client = await stack.enter_async_context(Client(target.address, timeout_s=order.plan.timeout_s))
-            sittings.append(await _sit_down(order, target, writer, client))
-            _check_lengths(sittings[-1], blocks)
-            _warn_of_slots(sittings[-1], blocks, warn)
+        try:
+            for target in targets:
+                client = await stack.enter_async_context(Client(target.address, timeout_s=order.plan.timeout_s))
+                sittings.append(await _sit_down(order, target, writer, client))
+                _check_lengths(sittings[-1], blocks)
+                _warn_of_slots(sittings[-1], blocks, warn)
+        except DeterminismError:
+            writer.discard()
+            raise
         writer.begin(_manifest(order, sittings), plan=order.plan.to_bytes(), registration=order.files)
         units = [(block.block, unit) for block in blocks for unit in block.units]
         for number, sitting in enumerate(sittings):

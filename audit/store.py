@@ -6,6 +6,7 @@ every digest on the way. docs/reference/record.md describes the folder. Neither 
 
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from functools import cached_property
@@ -162,6 +163,13 @@ class RunWriter:
             os.fsync(self._history)
             os.close(self._history)
             self._history = -1
+
+    def discard(self) -> None:
+        """Take back a run that never began, so that the same folder can be given again."""
+        self.close()
+        for kind in _KINDS:
+            shutil.rmtree(self.folder / kind)
+        (self.folder / "history.jsonl").unlink()
 
 
 class _Format(msgspec.Struct):

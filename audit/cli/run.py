@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from audit.cli import options
+from audit.errors import ServerError
 
 if TYPE_CHECKING:
     from audit.capture import Progress
@@ -48,7 +49,12 @@ def command(
         stop,
     ):
         line = ProgressLine()
-        seal = asyncio.run(capture(order, targets, folder, report=line.show, warn=line.warn, stopped=stop.asked))
+        try:
+            seal = asyncio.run(capture(order, targets, folder, report=line.show, warn=line.warn, stopped=stop.asked))
+        except ServerError:
+            if (folder / "manifest.json").is_file():
+                typer.echo(f"\n{folder} is unsealed and keeps every finished attempt", err=True)
+            raise
         line.end()
     if seal is None:
         typer.echo(f"interrupted: {folder} is unsealed and keeps every finished attempt", err=True)
