@@ -100,7 +100,11 @@ class Sitting:
 
     async def snapshot(self, when: str, unit: str | None = None, attempt: int = 0) -> bool:
         """Write down what the server is doing, and tell whether it still is the one that was attested."""
+        known = (self.attested.props, self.attested.process)
         state = await observe(self.client, self.writer.put_fact, health=unit is None)
+        if unit is not None and (state.props, state.process) != known:
+            # Where another answers, all is asked that is asked at the start.
+            state = await observe(self.client, self.writer.put_fact, health=True)
         self.writer.append(
             Snapshot(
                 server=self.label,
@@ -114,7 +118,7 @@ class Sitting:
                 process=state.process,
             )
         )
-        return (state.props, state.process) == (self.attested.props, self.attested.process)
+        return (state.props, state.process) == known
 
     async def _changed(self) -> None:
         """Write down who answers now, where that can be asked; the run goes on, and judging it is not ours."""

@@ -381,6 +381,8 @@ def test_a_server_that_somebody_else_restarts_taints_what_follows(tmp_path: Path
     assert [line["phase"] for line in lines] == ["start", "change", "end"]
     assert len({line["attested"]["props"] for line in lines}) == 1
     assert lines[0]["attested"]["process"] != lines[1]["attested"]["process"] == lines[2]["attested"]["process"]
+    asked = [line["health"] for line in found.lines("snapshot") if line["process"] == lines[1]["attested"]["process"]]
+    assert asked[0] == 200, "at the change /health is asked too"
 
 
 def test_a_request_that_breaks_off_is_tried_again_only_where_the_plan_says_so(tmp_path: Path) -> None:

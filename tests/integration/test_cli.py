@@ -13,43 +13,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from audit import __version__
-from audit.cli import _run as run_command_line
 from audit.cli import app
 from audit.fake import FakeSettings, FakeThread, Faults
 from tests.integration.auditing import REPOSITORY, fake_of, plan_of, verify
+from tests.integration.commands import Command, Done
 
 HEAVY = {"httpx", "matplotlib", "msgspec", "numpy", "pandas", "pydantic", "scipy"}
 VERBS = [command.name or "" for command in app.registered_commands]
 GROUPS = [group.name or "" for group in app.registered_groups]
 KEY = "sk-secret-0123456789"
 SMALL = plan_of({"name": "repeat_greedy", "prompts": ["a"], "count": 2})
-
-
-class Done(NamedTuple):
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Done]
-
-
-@pytest.fixture
-def command(capfd: pytest.CaptureFixture[str]) -> Command:
-    """Run a command line in this process."""
-
-    def run(*arguments: object) -> Done:
-        code = run_command_line([str(argument) for argument in arguments])
-        return Done(code, *capfd.readouterr())
-
-    return run
 
 
 @pytest.fixture

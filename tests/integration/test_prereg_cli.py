@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from audit.cli import _run as run_command_line
 from audit.prereg import load_registration
 from tests.integration.auditing import fake_of, verify
+from tests.integration.commands import Command
 from tests.integration.registering import commit, git, register, repository
-
-
-class Done(NamedTuple):
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Done]
-
-
-@pytest.fixture
-def command(capfd: pytest.CaptureFixture[str]) -> Command:
-    """Run a command line in this process."""
-
-    def run(*arguments: object) -> Done:
-        code = run_command_line([str(argument) for argument in arguments])
-        return Done(code, *capfd.readouterr())
-
-    return run
 
 
 @pytest.fixture
