@@ -17,6 +17,7 @@ from audit.analyse.table import tabulate
 from audit.analyse.waves import threshold_entries, wave_entries
 from audit.analyse.witness import Witnesses
 from audit.errors import UsageError
+from audit.finding import checked
 from audit.prereg import Counts, evaluate, load_predictions
 from audit.store import Run
 from audit.stream import FORMAT
@@ -45,7 +46,7 @@ def findings(run: Run) -> dict[str, Any]:
     cells = cell_entries(table, plan=plan, servers=servers, extras=Witnesses(run))
     instrument = [entry for one in evidence.values() for entry in instrument_entries(run, one, table)]
     sound = _sound(cells, instrument)
-    return {
+    document = {
         "format": FORMAT,
         "kind": "audit",
         "seal": run.seal,
@@ -59,6 +60,7 @@ def findings(run: Run) -> dict[str, Any]:
         "predictions": _predictions(run, cells, instrument),
         "exploratory": _exploratory(run),
     }
+    return checked(document)
 
 
 def _audit(run: Run) -> Run:

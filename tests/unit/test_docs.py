@@ -7,8 +7,10 @@ block is a plan, and a `diff` block adds and shows lines that its file really ha
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -227,3 +229,35 @@ def test_a_broken_link_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     text = "[a](there.md) [b](there.md#one-head-line-here) [c](https://example.org/x) [d](gone.md) [e](there.md#no) "
     (tmp_path / "page.md").write_text(text + "[f](../x)\n```text\n[g](gone.md)\n```\n", encoding="ascii")
     assert broken_links("page.md") == ["gone.md", "there.md#no", "../x"]
+
+
+def coreutils_lines() -> list[str]:
+    """Return the lines of the how-to that check a store with coreutils alone, one command each."""
+    page = (REPOSITORY / "docs/how-to/verify-someone-elses-run.md").read_text(encoding="ascii")
+    section = page.split("\n## ")[1]
+    return [line for block in blocks(section, "console") for line in block.splitlines()]
+
+
+def run_line(line: str, run: Path) -> subprocess.CompletedProcess[str]:
+    """Run a console line on a run folder, as a reader would."""
+    command = ["bash", "-o", "pipefail", "-c", line.replace("RUN", shlex.quote(str(run)))]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_coreutils_lines_of_the_how_to_hold_of_a_stored_run_and_not_of_a_changed_one(tmp_path: Path) -> None:
+    """They are executed: silent but for the seal's digest and the number of streams; one flipped bit fails both."""
+    stored = REPOSITORY / "results" / "2026-11-30-skulk-b10434-tiny"
+    seal, store, count = coreutils_lines()
+    listed = run_line(seal, stored)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert listed.stdout.split()[0] == hashlib.sha256((stored / "SHA256SUMS").read_bytes()).hexdigest()
+    assert (run_line(store, stored).returncode, run_line(store, stored).stdout) == (0, "")
+    assert int(run_line(count, stored).stdout) == len(list((stored / "streams").iterdir()))
+    changed = tmp_path / "run"
+    shutil.copytree(stored, changed)
+    stream = min((changed / "streams").iterdir())
+    data = bytearray(stream.read_bytes())
+    data[-2] ^= 1
+    stream.write_bytes(bytes(data))
+    assert run_line(seal, changed).returncode != 0
+    assert run_line(store, changed).returncode != 0

@@ -28,11 +28,11 @@ def test_the_schemas_are_up_to_date(repository: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "up to date"), done.stderr
 
 
-@pytest.mark.parametrize(("name", "path"), [("manifest", "manifest.json"), ("plan", "plan.json")])
+@pytest.mark.parametrize("name", ["manifest", "plan", "findings"])
 @pytest.mark.parametrize("run", [RUN, REGISTERED])
-def test_a_stored_run_fits_the_schemas(repository: Path, run: str, name: str, path: str) -> None:
-    """Manifest and plan of a stored run are valid."""
-    document = json.loads((repository / "results" / run / path).read_text())
+def test_a_stored_run_fits_the_schemas(repository: Path, run: str, name: str) -> None:
+    """Manifest, plan and findings of a stored run are valid."""
+    document = json.loads((repository / "results" / run / f"{name}.json").read_text())
     assert list(Draft202012Validator(schema(repository, name)).iter_errors(document)) == []
 
 
@@ -56,5 +56,20 @@ def test_every_line_of_a_stored_history_fits_its_schema(repository: Path) -> Non
 
 def test_a_field_that_the_format_does_not_know_is_no_valid_manifest(repository: Path) -> None:
     """The schemas are as strict as the readers."""
-    document = json.loads((repository / "results" / RUN / "manifest.json").read_text()) | {"passed": True}
-    assert not Draft202012Validator(schema(repository, "manifest")).is_valid(document)
+    for name in ("manifest", "findings"):
+        document = json.loads((repository / "results" / RUN / f"{name}.json").read_text()) | {"passed": True}
+        assert not Draft202012Validator(schema(repository, name)).is_valid(document)
+
+
+def test_the_golden_run_fits_the_schemas(repository: Path) -> None:
+    """So is the run that the hostile vectors are made from, wherever it has such a file."""
+    golden = repository / "tests" / "vectors" / "golden"
+    for name in ("manifest", "plan", "findings"):
+        assert (
+            list(
+                Draft202012Validator(schema(repository, name)).iter_errors(
+                    json.loads((golden / f"{name}.json").read_text())
+                )
+            )
+            == []
+        )
