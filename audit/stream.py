@@ -58,6 +58,11 @@ class Step(NamedTuple):
     logprob: float | None
     top: tuple[tuple[int, float | None], ...]
 
+    @property
+    def is_hole(self) -> bool:
+        """Whether it lacks an entry or a logprob, where logprobs were asked for."""
+        return not self.top or self.logprob is None or any(logprob is None for _, logprob in self.top)
+
 
 class Stream(NamedTuple):
     """The ordered steps of one reply, with the `n_probs` that they were asked with.
@@ -76,8 +81,8 @@ class Stream(NamedTuple):
 
     @property
     def holes(self) -> int:
-        """How many steps have no entry although logprobs were asked for."""
-        return sum(not step.top for step in self.steps) if self.n_probs else 0
+        """How many steps lack an entry, or a logprob of it, although logprobs were asked for."""
+        return sum(step.is_hole for step in self.steps) if self.n_probs else 0
 
     def to_bytes(self) -> bytes:
         """Return the canonical form: a header line, then one line a step."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scripts.forgery import GOLDEN, Forgery, examine, failed, load_verifier
+from scripts.forgery import GOLDEN, Forgery, examine, failed, load_verifier, require_sound
 from scripts.make_golden import commit
 from scripts.make_vectors import GOLDEN_SEAL, applied
 from scripts.vectors import SEAL_ONLY, UNDETECTABLE, VECTORS
@@ -81,6 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("checks", nargs="*", metavar="CHECK", help="default: all")
     options = parser.parse_args(arguments)
     verifier, missing = load_verifier(), []
+    require_sound(verifier, GOLDEN)
     with tempfile.TemporaryDirectory() as scratch:
         found = cases(Path(scratch), verifier)
         for check in options.checks or [*verifier.CONTRADICTIONS, *verifier.JUDGEMENTS]:

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from scripts.forgery import GOLDEN, examine, load_verifier
+from scripts.forgery import GOLDEN, examine, load_verifier, require_sound
 
 REFUSED = (2, 4)
 
@@ -54,11 +54,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="how many bits (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the random choice (default: %(default)s)")
     options = parser.parse_args()
-    began = time.monotonic()
+    began, verifier = time.monotonic(), load_verifier()
+    require_sound(verifier, options.run)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "run"
         shutil.copytree(options.run, folder)
-        exits, passed = flip(folder, options.count, options.seed, load_verifier())
+        exits, passed = flip(folder, options.count, options.seed, verifier)
     for line in passed:
         print(f"not refused: {line}", file=sys.stderr)
     counts = ", ".join(f"{count} with exit {code}" for code, count in sorted(exits.items()))

@@ -81,6 +81,13 @@ def examine(verifier: ModuleType, folder: Path, *flags: str) -> dict[str, JSON]:
     return cast("dict[str, JSON]", json.loads(said.getvalue())["runs"][0])
 
 
+def require_sound(verifier: ModuleType, folder: Path) -> None:
+    """Stop where a run is not sound as it is: whatever one does to such a run, it is refused."""
+    report = examine(verifier, folder)
+    if report["exit"] != 0:
+        sys.exit(f"error: {folder} is not sound before any edit: {report['sentence']}")
+
+
 def failed(report: dict[str, JSON]) -> set[str]:
     """Return the names of the checks that failed in a report, contradictions and judgements."""
     names = {check["name"] for check in report["checks"] if check["failed"]}

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scripts.forgery import GOLDEN, REPOSITORY, Forgery, examine, failed, load_verifier, sha
+from scripts.forgery import GOLDEN, REPOSITORY, Forgery, examine, failed, load_verifier, require_sound, sha
 from scripts.vectors import UNDETECTABLE, VECTORS, Vector
 
 JSON = Any
@@ -79,6 +79,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
     options = parser.parse_args()
     verifier = load_verifier()
+    require_sound(verifier, GOLDEN)
     entries = []
     with tempfile.TemporaryDirectory() as scratch:
         for vector in VECTORS:

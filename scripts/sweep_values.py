@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scripts.forgery import GOLDEN, REPOSITORY, Forgery, examine, failed, load_verifier, one_ulp
+from scripts.forgery import GOLDEN, REPOSITORY, Forgery, examine, failed, load_verifier, one_ulp, require_sound
 
 JSON = Any
 PAGE = REPOSITORY / "docs" / "explanation" / "independence.md"
@@ -197,8 +197,10 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the unanchored fields into the page")
     options = parser.parse_args()
     began, page = time.monotonic(), PAGE.read_text(encoding="ascii")
+    verifier = load_verifier()
+    require_sound(verifier, GOLDEN)
     with tempfile.TemporaryDirectory() as scratch:
-        swept = sweep(options.count, options.seed, Path(scratch), load_verifier())
+        swept = sweep(options.count, options.seed, Path(scratch), verifier)
     if options.write:
         page = renewed(page, swept.unanchored)
         PAGE.write_text(page, encoding="ascii")

@@ -100,7 +100,9 @@ JUDGEMENTS = {
     "neighbour": "trials beside a slot that held the neighbour",
     "ids": "forced trials whose tokens are the reference's",
     "prefix": "trials whose prefixes grow by one token",
+    "greedy": "greedy replies in which no other token was more probable",
     "settings": "replies whose echoed settings are the ones sent",
+    "counts": "replies whose token counts agree with prompt and steps",
     "length": "trials of at least 8 steps on both sides",
     "solo slot": "wave trials on a slot that agrees with the baseline when alone",
 }
@@ -359,7 +361,9 @@ class Stream(NamedTuple):
     ids: list[int]
     told: list[JSON]  # what a reply says of it: digest of the ids, steps, holes, above zero, saturated
     float32: tuple[int, int]  # logprobs that are float32 values, of all
-    top_k: tuple[int, int]  # steps with the asked number of entries, of those with any
+    ordered: list[int]  # of each step whose entries are a top-k the largest id
+    whole: int  # how many steps are no holes
+    better: set[int]  # ids that were more probable than the one taken
 
 
 class Run:
@@ -513,25 +517,39 @@ def read_stream(data: bytes, where: str, ledger: Ledger) -> Stream:
     require(head, KINDS["head"], where, ledger)
     ids: list[int] = []
     values: list[float] = []
-    holes = filled = full = 0
+    ordered: list[int] = []
+    better: set[int] = set()
+    holes = 0
     for number, line in enumerate(lines[1:]):
         step = decode(line + b"\n", f"{where} step {number}", ledger)
         token, own, entries = require(step, STEP, f"{where} step {number}", ledger)
         ids.append(token)
-        if entries:
-            filled += 1
-            full += len(entries) == head["n_probs"]
-            values += [logprob for _, logprob in entries if logprob is not None]
-        else:
-            ledger.need("shape", own is None, "{} step {}: a logprob without an entry", where, number)
-            holes += head["n_probs"] > 0
+        here = [value for value in (own, *(logprob for _, logprob in entries)) if value is not None]
+        values += here
+        ledger.need("shape", entries or own is None, "{} step {}: a logprob without an entry", where, number)
         if own is not None:
-            values.append(own)
+            better.update(other for other, logprob in entries if logprob is not None and logprob > own)
+        if not entries or len(here) <= len(entries):
+            holes += head["n_probs"] > 0
+        elif is_top_k(token, own, entries, head["n_probs"]):
+            ordered.append(max(token, *(other for other, _ in entries)))
     exact = sum(map(float.__eq__, values, array("f", values)))
-    above = sum(0.0 < value <= 1e-3 for value in values)
+    above = sum(value > 0.0 for value in values)
     saturated = sum(value in (0.0, SENTINEL) for value in values)
     told = [digest(encode(ids)), len(ids), holes, above, saturated]
-    return Stream(head["n_probs"], ids, told, (exact, len(values)), (full, filled))
+    ledger.hold("streams", max(values, default=0.0) <= 1e-3, "{}: a logprob far above zero", where)
+    return Stream(head["n_probs"], ids, told, (exact, len(values)), ordered, len(ids) - holes, better)
+
+
+def is_top_k(token: int, own: float, entries: list[JSON], count: int) -> bool:
+    """Tell whether the entries of a step are as many as asked, each id once and none negative, falling from the first.
+
+    Its own token has the logprob of its entry, or stands behind the last.
+    """
+    named, numbers = dict(entries), [logprob for _, logprob in entries]
+    fits = named[token] == own if token in named else own <= numbers[-1]
+    falling = all(one >= two for one, two in zip(numbers, numbers[1:]))
+    return len(named) == len(entries) == count and min(token, *named) >= 0 and falling and fits
 
 
 # 4. Manifest, plan and registration. ----------------------------------------------------------------------------------
@@ -958,6 +976,7 @@ class Attempt:
     since: int  # the number of its first line
     before: JSON = None
     after: JSON = None
+    earlier: JSON = None  # the server's snapshot before `before`
     wave: JSON = None
     invokes: dict[Key, JSON] = field(default_factory=dict)
     completes: dict[Key, JSON] = field(default_factory=dict)
@@ -988,7 +1007,9 @@ class Server:
         self.current: Attempt | None = None
         self.again: set[str] = set()  # blocks that the latest process began and did not finish
         self.replies: dict[str, JSON] = {}  # of each trial its latest
-        self.next = self.replied = self.agreed = 0
+        self.next = 0
+        self.latest: JSON = None  # its latest snapshot
+        self.told: dict[str, list[bool]] = {"greedy": [], "settings": [], "counts": []}  # of each reply
         self.files: set[str] = set()
 
 
@@ -1093,7 +1114,7 @@ class Walk:
     def on_snapshot(self, line: JSON, server: Server) -> None:
         """Note a snapshot, and to which attempt it belongs."""
         self.run.named_file("facts", line["props"])
-        when = line["when"]
+        when, earlier, server.latest = line["when"], server.latest, line
         inside = when in ("before", "after")
         self.ledger.need("lines", (line["unit"] is not None) == inside, "line {}: unit and {} do not fit", self.n, when)
         if not inside:
@@ -1102,6 +1123,7 @@ class Walk:
         fresh = attempt.after is None and (when == "after" or not (attempt.before or attempt.invokes))
         self.ledger.hold("lines", fresh and not self.open, "line {}: a snapshot {} cannot stand here", self.n, when)
         setattr(attempt, when, line)
+        attempt.earlier = earlier if when == "before" else attempt.earlier
 
     def close(self, attempt: Attempt | None) -> None:
         """Check that an attempt that ends here sent what its unit asks for, and no less."""
@@ -1181,6 +1203,7 @@ class Walk:
             self.run.named_file("bodies", failure["body"])
             return
         ledger.hold("clock", None not in times, "line {}: a reply without its times", self.n)
+        ledger.hold("pairs", line["status"] == 200, "line {}: a reply of status {}", self.n, line["status"])
         self.reply(line, server, attempt)
 
     def reply(self, line: JSON, server: Server, attempt: Attempt) -> None:
@@ -1200,16 +1223,25 @@ class Walk:
             server.files.add(joined["logprob"])
             check_joined(run, attempt.replies(trial), joined, f"line {self.n}")
         body, complete = self.bodies.pop((trial.id, line["part"]))
+        if complete:
+            server.told["counts"].append(ledger.judge("counts", counts_agree(body, reply)))
+        else:
+            run.unread.add((server.label, "counts"))
         settings = run.fact(reply["settings"])
-        server.replied += 1
         if settings is None and reply["settings"] is not None:
             ledger.unchecked["echoed settings"] += 1
-            run.unread.add((server.label, "settings"))
+            run.unread.update({(server.label, "settings"), (server.label, "greedy")})
             return
         if not complete:
             body = {key: value for key, value in body.items() if key != "grammar"}
-        server.agreed += ledger.judge("settings", echo_agrees(body, settings))
+        server.told["settings"].append(ledger.judge("settings", echo_agrees(body, settings)))
         said = settings if type(settings) is dict else {}
+        if reply["logprob"] and body["temperature"] == 0 and body["n_probs"] > 0 and not trial.forced:
+            stream = run.stream(reply["logprob"])
+            if stream is None:
+                run.unread.add((server.label, "greedy"))
+            else:
+                server.told["greedy"].append(ledger.judge("greedy", stream.better <= biased(said)))
         drafted = (reply["draft_n"] or 0) > 0 or said.get("speculative.types") not in (None, "none")
         if drafted or said.get("post_sampling_probs") is True:
             attempt.unsupported.add(trial.id)
@@ -1294,7 +1326,8 @@ def check_rows(run: Run, server: Server, reply: JSON, where: str) -> None:
     if sys.byteorder == "big":
         values.byteswap()
     saturated = values.count(0.0) + values.count(SENTINEL)
-    counts = [sum(0.0 < value <= 1e-3 for value in values), saturated]
+    counts = [sum(value > 0.0 for value in values), saturated]
+    ledger.hold("rows", max(values) <= array("f", [1e-3])[0], "{}: a logprob far above zero", where)
     said = [reply["above_zero"], reply["saturated"]]
     ledger.hold("rows", said == counts, "{}: above zero and saturated {}, said is {}", where, counts, said)
 
@@ -1305,6 +1338,21 @@ def echo_agrees(body: JSON, settings: JSON) -> bool:
         return False
     asked = {**body, "max_tokens": body["n_predict"]}
     return all(key == "logit_bias" or key not in settings or alike(asked[key], settings[key]) for key in asked)
+
+
+def counts_agree(body: JSON, reply: JSON) -> bool:
+    """Tell whether the counts of a reply are those of the prompt that was sent, of each other and of its steps."""
+    length, parts, made = reply["tokens_evaluated"], (reply["cache_n"], reply["prompt_n"]), reply["steps"]
+    whole = None in (length, *parts) or sum(parts) == length
+    own = all(reply[key] in (None, made) for key in ("predicted_n", "tokens_predicted"))
+    return bool(whole and own and length in (None, len(body["prompt"])) and made <= body["n_predict"])
+
+
+def biased(settings: JSON) -> set[int]:
+    """Return the ids whose logits the server says it changed before sampling."""
+    named = settings.get("logit_bias")
+    found = [entry.get("token") for entry in named if type(entry) is dict] if type(named) is list else []
+    return {token for token in found if type(token) is int}
 
 
 def alike(sent: JSON, echoed: JSON) -> bool:
@@ -1320,6 +1368,7 @@ def alike(sent: JSON, echoed: JSON) -> bool:
 # 8. Evidence of a unit, proof of a trial, fate of a trial. ------------------------------------------------------------
 
 MS = 1e6  # nanoseconds
+COUNTERS = ("prompt_tokens_total", "tokens_predicted_total")
 EXCLUDED = ("cross-talk", "failed", "set aside", "short", "tainted", "unsupported", "vacuous")
 
 
@@ -1360,6 +1409,8 @@ def window(line: JSON) -> Window | None:
     if reply is None or None in (reply["prompt_ms"], reply["predicted_ms"], line["last_byte_ns"]):
         return None
     end, spent = float(line["last_byte_ns"]), (reply["prompt_ms"] + reply["predicted_ms"]) * MS
+    if end - spent < line["sent_ns"]:
+        return None  # the server cannot have begun before it was asked
     return Window(end - spent, end, reply["prompt_ms"] * MS, reply["predicted_ms"] * MS)
 
 
@@ -1393,8 +1444,10 @@ class Judge:
         self.numbers = [line["n"] for line in server.lines]
         self.unsteady: set[str] = set()  # references that do not repeat solo
         self.logprob, self.token = classes(self.results, "logprob"), classes(self.results, "token")
-        ends = [self.results.get(f"canary/{name}") for name in ("first", "last")]
-        self.canaries = [end["rows"]["file"] for end in ends if end]
+        ends = [name for name in ("canary/first", "canary/last") if name in self.results]
+        self.canaries = [self.results[name]["rows"]["file"] for name in ends]
+        changed = any(self.same_server(self.last[name]) != "held" for name in ends)
+        self.canary_moved = len(ends) == 2 and (changed or self.canaries[0] != self.canaries[1])
         baselines = (trial for trial in run.trials.values() if trial.condition == "baseline")
         self.baselines = [trial for trial in baselines if trial.id in self.results]
         self.fates = [self.fate(trial) for trial in run.trials.values() if trial.reference]
@@ -1430,7 +1483,9 @@ class Judge:
         metrics = [shot["metrics"] or {} for shot in shots]
         texts = [one.get(key) for one in metrics for key in ("requests_processing", "requests_deferred")]
         busy = any(slot[1] for rows in slots for slot in rows or [])
-        if busy or slots.count(None) == 1 or any(printed(text) != 0 for text in texts if text is not None):
+        numbered = [list(range(self.server.attested["slots"])), None]
+        strange = any((rows and [slot[0] for slot in rows]) not in numbered for rows in slots)
+        if busy or strange or slots.count(None) == 1 or any(printed(text) != 0 for text in texts if text is not None):
             return "failed"
         return "weak" if None in slots or None in texts else "held"
 
@@ -1440,10 +1495,12 @@ class Judge:
         if len(replies) < len(attempt.invokes) or None in replies or not attempt.before or not attempt.after:
             return "failed"
         before, after = attempt.before["metrics"], attempt.after["metrics"]
+        if self.fallen(attempt.earlier, attempt.before):
+            return "failed"
         if before is None or after is None:
             return "weak"
         status = "held"
-        for counter, key in (("prompt_tokens_total", "prompt_n"), ("tokens_predicted_total", "predicted_n")):
+        for counter, key in zip(COUNTERS, ("prompt_n", "predicted_n")):
             texts, own = [before[counter], after[counter]], [reply[key] for reply in replies]
             values = [printed(text) for text in texts if text is not None]
             if None in values:
@@ -1453,6 +1510,17 @@ class Judge:
             elif (values[1] or 0.0) - (values[0] or 0.0) != sum(own):
                 return "failed"
         return status
+
+    def fallen(self, earlier: JSON, before: JSON) -> bool:
+        """Tell whether a counter of tokens is lower than it was in an earlier snapshot of the same process."""
+        if earlier is None or earlier["process"] != before["process"]:
+            return False
+        for counter in COUNTERS:
+            texts = [(shot["metrics"] or {}).get(counter) for shot in (earlier, before)]
+            old, new = (None if text is None else printed(text) for text in texts)
+            if old is not None and new is not None and new < old:
+                return True
+        return False
 
     def same_server(self, attempt: Attempt) -> str:
         """Judge whether the server was before and after the one that its latest server line names."""
@@ -1608,14 +1676,15 @@ class Judge:
     def fate(self, trial: Trial) -> Fate:
         """Judge one measured trial: the first rule that applies."""
         attempt, reference = self.last.get(trial.unit), self.run.trials[trial.reference]
-        if attempt and trial.id in attempt.unsupported:
+        tried = [(attempt, trial.id), (self.last.get(reference.unit), reference.id)]
+        if any(one and name in one.unsupported for one, name in tried):
             return Fate(trial, "unsupported")
         if self.for_slots(trial.unit):
             return Fate(trial, "vacuous", "slots")
         if not (trial.id in self.results and reference.id in self.results):
             return Fate(trial, "failed")
         reasons = [reason for reason, _ in map(self.evidence, (trial.unit, reference.unit)) if reason]
-        if not self.ledger.judge("canary", len({*self.canaries}) < 2):
+        if not self.ledger.judge("canary", not self.canary_moved):
             reasons.append("canary")
         if reasons:
             return Fate(trial, "tainted", reasons[0])
@@ -1641,22 +1710,28 @@ class Judge:
 
     def crosstalk(self, trial: Trial) -> bool:
         """Tell whether a reply belongs to another prompt."""
-        prompt, mixed_up = self.run.prompt(self.server.label, trial.key), False
-        if prompt is None:
-            self.ledger.unchecked["prompt echoes"] += 1
-        elif not trial.prefixes:
-            text = prompt["text"]
-            whole = not re.search("[\ud800-\udfff]", text)
-            self.ledger.need("shape", whole, "half a surrogate pair in {}", ascii(text)[:80])
-            wanted = digest(text.replace(" ", "").encode())  # some echoes drop the spaces before punctuation
-            for reply in self.last[trial.unit].replies(trial):
-                mixed_up = not self.ledger.judge("prompt echo", reply["prompt_echo"] in (None, wanted)) or mixed_up
+        both = trial, self.run.trials[trial.reference]
+        mixed_up = any(self.once("echo " + one.id, functools.partial(self.misdirected, one))[0] for one in both)
         if trial.family != "control_prompt":
             own, said = self.fact_of(trial), self.results[trial.id]["logprob"]
             like = [one for one in self.baselines if self.results[one.id]["logprob"] == said]
             other = any(one.key != trial.key and self.fact_of(one) != own for one in like)
             mixed_up = not self.ledger.judge("other baseline", not other) or mixed_up
         return mixed_up
+
+    def misdirected(self, trial: Trial) -> tuple[str, bool]:
+        """Tell whether a reply echoes another prompt than the one that was sent."""
+        prompt = self.run.prompt(self.server.label, trial.key)
+        if prompt is None:
+            self.ledger.unchecked["prompt echoes"] += 1
+        if prompt is None or trial.prefixes:
+            return "", False
+        text = prompt["text"]
+        whole = not re.search("[\ud800-\udfff]", text)
+        self.ledger.need("shape", whole, "half a surrogate pair in {}", ascii(text)[:80])
+        wanted = digest(text.replace(" ", "").encode())  # some echoes drop the spaces before punctuation
+        replies = self.last[trial.unit].replies(trial)
+        return self.failing(*(("prompt echo", reply["prompt_echo"] in (None, wanted)) for reply in replies))
 
     def set_aside(self) -> None:
         """Set trials of waves aside whose slot does not agree with the baseline when alone."""
@@ -1927,8 +2002,10 @@ def instrument_of(judge: Judge) -> list[dict[str, JSON]]:
     if len(here) < len(streams):
         run.unread.update((server.label, name) for name in ("float32", "top_k", "one_ulp", "parse_twice"))
     counts = {"float32": [stream.float32 for stream in here]}
-    counts["top_k"] = [stream.top_k for stream in here if stream.n_probs > 0]
-    counts["settings"] = [(server.agreed, server.replied)]
+    limit = server.attested["vocabulary"] or LIMIT
+    asked = [stream for stream in here if stream.n_probs > 0]
+    counts["top_k"] = [(sum(most < limit for most in stream.ordered), stream.whole) for stream in asked]
+    counts.update({name: [(sum(agreed), len(agreed))] for name, agreed in server.told.items()})
     for name, pairs in counts.items():
         k, n = (sum(pair[place] for pair in pairs) for place in (0, 1))
         complete = n > 0 and (server.label, name) not in run.unread

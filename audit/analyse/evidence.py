@@ -32,9 +32,13 @@ class Planned:
 
 @dataclass(kw_only=True)
 class Attempt:
-    """One try at a unit; its requests with their answers by trial and part."""
+    """One try at a unit; its requests with their answers by trial and part.
+
+    `earlier` is the server's snapshot before `before`.
+    """
 
     number: int
+    earlier: Snapshot | None = None
     before: Snapshot | None = None
     after: Snapshot | None = None
     requests: dict[str, dict[int, tuple[Invoke, Complete | None]]] = field(default_factory=dict)
@@ -63,6 +67,7 @@ class Evidence:
     skips: dict[str, Skip] = field(default_factory=dict)
     answered: list[tuple[Invoke, Complete]] = field(default_factory=list)
     invoke_lines: list[int] = field(default_factory=list)
+    latest: Snapshot | None = None
 
     @property
     def label(self) -> str:
@@ -110,7 +115,13 @@ class Evidence:
         for trial in unit.trials:
             found = self.flights(trial.trial)
             flights += found or ([] if invoked_only else [None])
-        return UnitFacts(before=_moment(attempt.before), after=_moment(attempt.after), flights=tuple(flights))
+        return UnitFacts(
+            slots=self.slots,
+            earlier=_moment(attempt.earlier),
+            before=_moment(attempt.before),
+            after=_moment(attempt.after),
+            flights=tuple(flights),
+        )
 
     def identities_before(self, snapshot: Snapshot | None) -> Sequence[Identity]:
         """Return the server lines up to a snapshot, oldest first."""
@@ -178,8 +189,12 @@ def _add(evidence: Evidence, line: Any, *, resumed: bool) -> None:  # noqa: ANN4
     match line:
         case ServerLine():
             evidence.identities.append((line, _identity(line, resumed=resumed)))
-        case Snapshot(unit=str(unit), when=when):
-            setattr(_attempt(evidence, unit, line), when, line)
+        case Snapshot(unit=unit, when=when):
+            if unit is not None:
+                attempt = _attempt(evidence, unit, line)
+                setattr(attempt, when, line)
+                attempt.earlier = evidence.latest if when == "before" else attempt.earlier
+            evidence.latest = line
         case Skip():
             evidence.skips[line.unit] = line
         case Invoke():
@@ -245,6 +260,7 @@ def _flight(trial: Trial, invoke: Invoke, complete: Complete | None) -> Flight |
     return Flight(
         slot=invoke.slot,
         cache=trial.cache,
+        sent_ns=complete.sent_ns,
         end_ns=complete.last_byte_ns,
         id_slot=reply.id_slot,
         tokens_evaluated=reply.tokens_evaluated,

@@ -5,17 +5,18 @@ Nothing here looks at what the conditions showed.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from audit.analyse.echo import biased_tokens, counts_agree, echo_agrees, is_greedy
 from audit.analyse.evidence import Evidence
 from audit.compare import first_difference
 from audit.prereg import CHECKS
-from audit.record import Complete, Invoke
 from audit.store import Run
-from audit.stream import Stream
+from audit.stream import Step, Stream
 
 __all__ = ["CONTROLS", "instrument_entries"]
 
@@ -25,7 +26,6 @@ CONTROLS: Mapping[str, tuple[str, ...]] = {
     "control_seed": ("divergent",),
     "control_temperature": ("divergent",),
 }
-_NOT_ECHOED_AS_SENT = frozenset({"logit_bias", "grammar"})
 
 
 class _Found(NamedTuple):
@@ -57,7 +57,7 @@ def instrument_entries(run: Run, evidence: Evidence, table: pd.DataFrame) -> lis
     checked = {
         "canary": _canary(evidence),
         **_streams(run, evidence),
-        "settings": _settings(run, evidence),
+        **_replies(run, evidence),
         **_sensitivity(run, evidence),
     }
     others = [_entry(evidence, name, checked[name], checked[name].status) for name in CHECKS if name in checked]
@@ -92,20 +92,22 @@ def _stream_names(evidence: Evidence) -> list[str]:
 
 
 def _streams(run: Run, evidence: Evidence) -> dict[str, _Found]:
-    """Check that every stored logprob is a float32, and every top-k as long as it was asked for."""
+    """Check that every stored logprob is a float32, and every top-k what a top-k must be."""
     names = _stream_names(evidence)
     present = [name for name in names if run.has("streams", name)]
     missing = len(present) < len(names)
-    values = exact = steps = full = 0
+    vocabulary = evidence.entry.attested.vocabulary
+    values = exact = steps = ordered = 0
     for name in present:
         stream = run.stream(name)
         numbers = np.fromiter(_logprobs(stream), dtype=np.float64)
         with np.errstate(over="ignore"):
             exact += int((numbers.astype(np.float32).astype(np.float64) == numbers).sum())
         values += len(numbers)
-        entries = [len(step.top) for step in stream.steps if step.top] if stream.n_probs else []
-        steps, full = steps + len(entries), full + entries.count(stream.n_probs)
-    return {"float32": _Found(exact, values, missing), "top_k": _Found(full, steps, missing)}
+        whole = [step for step in stream.steps if not step.is_hole] if stream.n_probs else []
+        steps += len(whole)
+        ordered += sum(_is_top_k(step, stream.n_probs, vocabulary) for step in whole)
+    return {"float32": _Found(exact, values, missing), "top_k": _Found(ordered, steps, missing)}
 
 
 def _logprobs(stream: Stream) -> Iterator[float]:
@@ -115,51 +117,57 @@ def _logprobs(stream: Stream) -> Iterator[float]:
         yield from (logprob for _, logprob in step.top if logprob is not None)
 
 
-def _settings(run: Run, evidence: Evidence) -> _Found:
-    """Check that each server's echo of the settings is what was sent."""
-    agreeing = total = unknown = 0
-    known: dict[tuple[str, str], bool | None] = {}
+def _is_top_k(step: Step, n_probs: int, vocabulary: int | None) -> bool:
+    """Tell whether a step without holes holds the `n_probs` most probable tokens, and fits its own token among them."""
+    top = {token: logprob for token, logprob in step.top if logprob is not None}
+    falling = list(top.values())
+    known = all(0 <= token < (vocabulary or np.inf) for token in (step.token, *top))
+    own = step.logprob or 0.0
+    fits = top[step.token] == own if step.token in top else own <= falling[-1]
+    return len(top) == len(step.top) == n_probs and known and fits and falling == sorted(falling, reverse=True)
+
+
+def _more_probable(stream: Stream) -> frozenset[int]:
+    """Return the ids that were more probable than the token taken, at any step."""
+    return frozenset(
+        token
+        for step in stream.steps
+        for token, logprob in step.top
+        if None not in (logprob, step.logprob) and logprob > step.logprob  # type: ignore[operator]
+    )
+
+
+def _replies(run: Run, evidence: Evidence) -> dict[str, _Found]:
+    """Check each reply against its request: that greedy was greedy, the echo of the settings, and the counts."""
+
+    @cache
+    def fact(name: str | None) -> Any:  # noqa: ANN401 - any JSON value
+        return run.fact(name) if name is not None and run.has("facts", name) else None
+
+    @cache
+    def echoes(request: str, settings: str | None) -> bool | None:
+        hidden = fact(request) is None or (settings is not None and fact(settings) is None)
+        return None if hidden else echo_agrees(fact(request), fact(settings))
+
+    @cache
+    def leads(stream: str, settings: str | None) -> bool | None:
+        hidden = not run.has("streams", stream) or (settings is not None and fact(settings) is None)
+        return None if hidden else _more_probable(run.stream(stream)) <= biased_tokens(fact(settings))
+
+    found: dict[str, list[bool | None]] = {"greedy": [], "settings": [], "counts": []}
     for invoke, complete in evidence.answered:
-        if complete.reply is None:
+        reply, sent = complete.reply, fact(invoke.request)
+        if reply is None:
             continue
-        total += 1
-        pair = (invoke.request, complete.reply.settings or "")
-        if pair not in known:
-            known[pair] = _echo_agrees(run, invoke, complete)
-        agreeing += known[pair] is True
-        unknown += known[pair] is None
-    return _Found(agreeing, total, unknown > 0 and agreeing + unknown == total)
+        found["settings"].append(echoes(invoke.request, reply.settings))
+        found["counts"].append(None if sent is None else counts_agree(sent, reply))
+        if reply.logprob is not None and (sent is None or is_greedy(sent)):
+            found["greedy"].append(None if sent is None else leads(reply.logprob, reply.settings))
+    return {name: _counted(agree) for name, agree in found.items()}
 
 
-def _echo_agrees(run: Run, invoke: Invoke, complete: Complete) -> bool | None:
-    """Compare one request with its echo; None where this copy leaves one of them out."""
-    name = complete.reply.settings if complete.reply is not None else None
-    if name is None:
-        return False
-    if not (run.has("facts", invoke.request) and run.has("facts", name)):
-        return None
-    sent, echo = run.fact(invoke.request), run.fact(name)
-    if not isinstance(sent, dict) or not isinstance(echo, dict):
-        return False
-    pairs = [(sent[key], echo[key]) for key in sent if key in echo and key not in _NOT_ECHOED_AS_SENT]
-    if "max_tokens" in echo:
-        pairs.append((sent.get("n_predict"), echo["max_tokens"]))
-    same_text = "grammar" not in echo or sent.get("grammar") == echo["grammar"]
-    return same_text and all(_equal(one, other) for one, other in pairs)
-
-
-def _equal(sent: object, echoed: object) -> bool:
-    """Compare two values: whole numbers exactly, other numbers as float32, lists element by element."""
-    if isinstance(sent, bool) or isinstance(echoed, bool):
-        return sent is echoed
-    if isinstance(sent, int) and isinstance(echoed, int):
-        return sent == echoed
-    if isinstance(sent, int | float) and isinstance(echoed, int | float):
-        with np.errstate(over="ignore"):
-            return bool(np.float32(sent) == np.float32(echoed))
-    if isinstance(sent, list) and isinstance(echoed, list):
-        return len(sent) == len(echoed) and all(_equal(one, other) for one, other in zip(sent, echoed, strict=True))
-    return sent == echoed
+def _counted(agree: list[bool | None]) -> _Found:
+    return _Found(agree.count(True), len(agree), None in agree and False not in agree)
 
 
 def _sensitivity(run: Run, evidence: Evidence) -> dict[str, _Found]:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from audit.analyse.evidence import Evidence, Outcome, Planned
-from audit.proofs import Case, Judged, accounting, first_item, idle, judge_all, prove, same_server
+from audit.proofs import HELD, Case, Judged, accounting, first_item, idle, judge_all, prove, same_server
 from audit.record import Reply
 from audit.stream import text_digest
 
@@ -108,7 +108,9 @@ class _Judge:
         self.outcome = cache(evidence.outcome)
         canaries = [one.trial.trial for one in evidence.planned.values() if one.trial.role == "canary"]
         files = [outcome.file for outcome in map(self.outcome, canaries) if outcome is not None]
-        self.canary_moved = len(files) == len(canaries) and len(set(files)) > 1
+        self.canary_moved = len(files) == len(canaries) and (
+            len(set(files)) > 1 or any(self._same_server(evidence.planned[name].unit.unit) != HELD for name in canaries)
+        )
         # The prompts whose baseline gave a stream, by the stream's digest; equal prompts have one digest.
         self.owners: dict[str, set[str | None]] = defaultdict(set)
         for one in evidence.planned.values():
@@ -159,7 +161,7 @@ class _Judge:
     def _exclusion(self, one: Planned, reference: Planned) -> tuple[str | None, str | None, bool]:
         """Return the first exclusion that applies, its short reason, and whether the evidence is weak."""
         said, expected = self.outcome(one.trial.trial), self.outcome(reference.trial.trial)
-        if self._unsupported(one):
+        if self._unsupported(one) or self._unsupported(reference):
             return "unsupported", None, False
         if self._skipped(one) == "slots":
             return "vacuous", "slots", False
@@ -171,7 +173,7 @@ class _Judge:
                 return "tainted", judged.reason, False
         if self.canary_moved:
             return "tainted", "canary", False
-        if self._crosses(one, said):
+        if self._misdirected(one) or self._misdirected(reference) or self._owned_by_another(one, said):
             return "cross-talk", None, False
         proof = prove(family_of(one.trial.condition), self._case(one, said, expected))
         for judged in (proof, first_item([f for f in self.evidence.flights(reference.trial.trial) if f])):
@@ -193,13 +195,17 @@ class _Judge:
 
     def _unit(self, unit: str) -> Judged:
         """Judge the three checks of a unit."""
-        attempt = self.evidence.attempts.get(unit)
         facts = self.evidence.facts(self.units[unit], invoked_only=True)
+        return judge_all((idle(facts), accounting(facts), self._same_server(unit)))
+
+    def _same_server(self, unit: str) -> Judged:
+        """Judge whether a unit's server is the one that the run began with."""
+        attempt = self.evidence.attempts.get(unit)
         before, after = (
             self.evidence.identities_before(snapshot)
             for snapshot in ((attempt.before, attempt.after) if attempt else (None, None))
         )
-        return judge_all((idle(facts), accounting(facts), same_server(facts, before=before, after=after)))
+        return same_server(self.evidence.facts(self.units[unit], invoked_only=True), before=before, after=after)
 
     def _case(self, one: Planned, said: Outcome, expected: Outcome) -> Case:
         """Gather what the proof of a trial may look at."""
@@ -208,7 +214,6 @@ class _Judge:
         support = [other for unit in one.block.units for other in unit.trials if other.role == "support"]
         reference = evidence.planned[trial.reference or ""]
         return Case(
-            slots=evidence.slots,
             flights=tuple(flight for flight in evidence.flights(trial.trial) if flight),
             tokens=said.token,
             reference_tokens=expected.token,
@@ -231,15 +236,16 @@ class _Judge:
                 return True
         return False
 
-    def _crosses(self, one: Planned, said: Outcome) -> bool:
-        """Tell whether a reply belongs to another prompt."""
+    def _misdirected(self, one: Planned) -> bool:
+        """Tell whether a reply echoes another prompt than the one that was sent."""
         own = self.evidence.prompts.get(one.prompt)
         echoes = {reply.prompt_echo for reply in self.evidence.replies(one.trial.trial)} - {None}
-        if one.trial.form != "prefixes" and own is not None and echoes:
-            text = self.text(own)
-            if text is not None and echoes != {text}:
-                return True
-        others = self.owners.get(said.logprob or "", set()) - {own}
+        text = self.text(own) if own is not None and one.trial.form != "prefixes" else None
+        return bool(echoes) and text is not None and echoes != {text}
+
+    def _owned_by_another(self, one: Planned, said: Outcome) -> bool:
+        """Tell whether a reply is another prompt's baseline."""
+        others = self.owners.get(said.logprob or "", set()) - {self.evidence.prompts.get(one.prompt)}
         return bool(others) and one.trial.condition != "control_prompt"
 
     def _text(self, prompt: str) -> str | None:

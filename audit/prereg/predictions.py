@@ -26,7 +26,9 @@ Check = Literal[
     "canary",
     "float32",
     "top_k",
+    "greedy",
     "settings",
+    "counts",
     "one_ulp",
     "parse_twice",
 ]

@@ -61,6 +61,7 @@ class Flight:
 
     slot: int
     cache: bool
+    sent_ns: int
     end_ns: int
     id_slot: int | None
     tokens_evaluated: int | None
@@ -72,10 +73,11 @@ class Flight:
 
     @property
     def window(self) -> Window | None:
-        """The processing window, or None where the reply has no timings."""
+        """The processing window, or None where the reply has no timings, or ones that begin before it was sent."""
         if self.prompt_ms is None or self.predicted_ms is None:
             return None
-        return Window(self.end_ns - (self.prompt_ms + self.predicted_ms) * NS_PER_MS, float(self.end_ns))
+        window = Window(self.end_ns - (self.prompt_ms + self.predicted_ms) * NS_PER_MS, float(self.end_ns))
+        return window if window.begin_ns >= self.sent_ns else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +92,13 @@ class Moment:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitFacts:
-    """The last attempt of a unit: its snapshots, and its requests in order, None for one without reply."""
+    """The last attempt of a unit: its snapshots, and its requests in order, None for one without reply.
 
+    `slots` is how many the server has; `earlier` is the snapshot before `before` of the same server, whatever its unit.
+    """
+
+    slots: int
+    earlier: Moment | None
     before: Moment | None
     after: Moment | None
     flights: tuple[Flight | None, ...]
@@ -132,10 +139,9 @@ class Case:
 
     `flights` are the trial's own requests, by part; `tokens` its token digest and `reference_tokens` its reference's;
     `unit` and `unit_first` (the wave that a `wave_repeat` repeats) hold whole waves; `neighbours` are the supporting
-    requests of its wave or block; `slots` is how many the server has.
+    requests of its wave or block.
     """
 
-    slots: int
     flights: tuple[Flight, ...]
     tokens: str
     reference_tokens: str | None

@@ -100,12 +100,12 @@ def _depth_max(windows: Iterable[Window]) -> int:
 def _oversubscribed(case: Case) -> Judged:
     flights = case.unit.flights
     windows = _windows(flights)
-    if windows is None or _depth_max(windows) != case.slots:
+    if windows is None or _depth_max(windows) != case.unit.slots:
         return Judged("failed", "windows")
-    if not set(range(case.slots)) <= {flight.id_slot for flight in flights if flight}:
+    if not set(range(case.unit.slots)) <= {flight.id_slot for flight in flights if flight}:
         return Judged("failed", "slots")
     windows.sort(key=lambda window: window.end_ns)
-    queued = windows[case.slots :]
+    queued = windows[case.unit.slots :]
     return _require(holds=all(w.begin_ns >= windows[0].end_ns - QUEUE_NS for w in queued), reason="queue")
 
 

@@ -8,6 +8,7 @@ from audit.proofs.facts import HELD, Identity, Judged, Moment, UnitFacts, judge_
 __all__ = ["accounting", "idle", "same_server"]
 
 EXACT_MAX = 999_999  # /metrics prints six digits
+COUNTERS = ("prompt_tokens_total", "tokens_predicted_total")
 
 
 def idle(unit: UnitFacts) -> Judged:
@@ -19,6 +20,8 @@ def idle(unit: UnitFacts) -> Judged:
     if any(len({offered is None for offered in pair}) > 1 for pair in _offered(present)):
         return Judged("failed", "idle")
     slots = [moment.slots for moment in present if moment.slots is not None]
+    if any([slot for slot, _, _ in one] != list(range(unit.slots)) for one in slots):
+        return Judged("failed", "idle")
     metrics = [moment.metrics for moment in present if moment.metrics is not None]
     waiting = [one.get(name) for one in metrics for name in ("requests_processing", "requests_deferred")]
     if any(processing for one in slots for _, processing, _ in one) or any(
@@ -29,17 +32,21 @@ def idle(unit: UnitFacts) -> Judged:
 
 
 def accounting(unit: UnitFacts) -> Judged:
-    """Check that the server's token counters moved by exactly what the unit's own replies add up to."""
-    if any(flight is None for flight in unit.flights):
+    """Check that the server's token counters moved by exactly what the unit's own replies add up to.
+
+    Nor may one have fallen since the snapshot before: nothing but a new process turns a counter back.
+    """
+    if any(flight is None for flight in unit.flights) or _fallen(unit.earlier, unit.before):
         return Judged("failed", "accounting")
     flights = [flight for flight in unit.flights if flight is not None]
     before = unit.before.metrics if unit.before else None
     after = unit.after.metrics if unit.after else None
     if before is None or after is None:
         return Judged("weak", "accounting")
-    asked, made = [flight.prompt_n for flight in flights], [flight.predicted_n for flight in flights]
-    counted = (("prompt_tokens_total", asked), ("tokens_predicted_total", made))
-    return judge_all(_moved(before.get(name), after.get(name), counts) for name, counts in counted)
+    sums = ([flight.prompt_n for flight in flights], [flight.predicted_n for flight in flights])
+    return judge_all(
+        _moved(before.get(name), after.get(name), counts) for name, counts in zip(COUNTERS, sums, strict=True)
+    )
 
 
 def same_server(unit: UnitFacts, *, before: Sequence[Identity], after: Sequence[Identity]) -> Judged:
@@ -66,6 +73,15 @@ def same_server(unit: UnitFacts, *, before: Sequence[Identity], after: Sequence[
 def _offered(moments: Sequence[Moment]) -> tuple[list[object], list[object]]:
     """Return what was offered at each moment; an endpoint that is there once and not again hides something."""
     return [moment.slots for moment in moments], [moment.metrics for moment in moments]
+
+
+def _fallen(earlier: Moment | None, before: Moment | None) -> bool:
+    """Tell whether one process counted less at the second moment than at the first."""
+    if earlier is None or before is None or earlier.process != before.process:
+        return False
+    pairs = [((earlier.metrics or {}).get(name), (before.metrics or {}).get(name)) for name in COUNTERS]
+    counts = [(number_of(old), number_of(new)) for old, new in pairs if old is not None and new is not None]
+    return any(old is not None and new is not None and new < old for old, new in counts)
 
 
 def _moved(before: str | None, after: str | None, counts: Sequence[int | None]) -> Judged:

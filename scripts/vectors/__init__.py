@@ -4,9 +4,9 @@ In: nothing. Out: VECTORS, which scripts/make_vectors.py applies, and UNDETECTAB
 the record can catch what was made up. It holds recipes only: what a forger does after an edit is in scripts/forgery.py.
 """
 
-from scripts.vectors import folder, judged, plan, statements, unasked, unseen
+from scripts.vectors import folder, judged, plan, replies, statements, unseen
 from scripts.vectors.table import SEAL_ONLY, UNDETECTABLE, VECTORS, Vector
 
-PARTS = (folder, plan, statements, judged, unseen, unasked)
+PARTS = (folder, plan, statements, judged, replies, unseen)
 
 __all__ = ["PARTS", "SEAL_ONLY", "UNDETECTABLE", "VECTORS", "Vector"]

@@ -92,13 +92,20 @@ def impatient(run: Forgery) -> None:
 
 
 def same_process(run: Forgery) -> None:
-    """Let the restart have been none: the process is the one that was there before."""
+    """Let the restart have been none: the process is the one that was there before, and so it counts on."""
     process = run.of("server")[0]["attested"]["process"]
+    counters = ("prompt_tokens_total", "tokens_predicted_total")
+    reached = dict.fromkeys(counters, 0)
+    base = dict(reached)
     for one in run.lines:
         if one["line"] == "snapshot":
             one["process"] = process
+            counted = {name: base[name] + int(one["metrics"][name]) for name in counters}
+            one["metrics"].update({name: str(count) for name, count in counted.items()})
+            reached = counted
         elif one["line"] == "server":
             one["attested"]["process"] = process
+            base = reached if one["phase"] == "restart" else base
 
 
 def empty_neighbour(run: Forgery) -> None:

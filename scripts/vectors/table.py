@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from scripts.forgery import Forgery, one_ulp
 
+JSON = Any
 Edit = Callable[[Forgery], object]
 ZEROS = "sha256:" + "0" * 64
 
@@ -94,6 +96,13 @@ def echo(trial: str, **values: object) -> Edit:
     return edit
 
 
+def rename(step: list[JSON], old: int, new: int) -> None:
+    """Let two ids change places in a step, so that the other one was taken and all else fits."""
+    other = {old: new, new: old}
+    step[0] = other[step[0]]
+    step[2] = [[other.get(name, name), logprob] for name, logprob in step[2]]
+
+
 def moved(trial: str, step: int = 4, *, token: bool = False, cut: int = 0) -> Edit:
     """Return an edit that moves a logprob of one trial by one ULP, or its token, or cuts its last steps off."""
 
@@ -103,7 +112,7 @@ def moved(trial: str, step: int = 4, *, token: bool = False, cut: int = 0) -> Ed
         if cut:
             lines = lines[:-cut]
         elif token:
-            lines[step][0] = 5 if lines[step][0] != 5 else 6  # noqa: PLR2004 - any other id
+            rename(lines[step], lines[step][0], 5 if lines[step][0] != 5 else 6)  # noqa: PLR2004 - any other id
         else:
             lines[step][2][-1][1] = one_ulp(lines[step][2][-1][1])
         run.restream(digest, lines, (trial,))

@@ -97,13 +97,6 @@ def edges(run: Forgery) -> None:
     run.lines = [one for one in run.lines if one["line"] != "snapshot" or one["unit"] is not None]
 
 
-def token_counts(run: Forgery) -> None:
-    """Let a reply and the counters have a token more."""
-    run.reply(REPEAT)["predicted_n"] += 1
-    metrics = run.shot(REPEAT, "after")["metrics"]
-    metrics["tokens_predicted_total"] = str(int(metrics["tokens_predicted_total"]) + 1)
-
-
 def wall(run: Forgery) -> None:
     """Let the run have happened a day earlier."""
     run.lines[0]["wall_ns"] -= 86_400 * 1_000 * MS
@@ -119,6 +112,18 @@ def program(**values: object) -> Edit:
     return lambda run: run.manifest["program"].update(values)
 
 
+def busy_canary(run: Forgery) -> None:
+    """Let a slot have been busy before the last canary."""
+    run.shot("canary/last", "before")["slots"][0][1] = True
+
+
+def other_end(run: Forgery) -> None:
+    """Let another server have been there when all was done."""
+    run.of("server")[-1]["attested"].update(build_info="other", model="other", slots=1)
+
+
+unseen("canary_was_busy", "other requests beside a canary, whose bytes are equal all the same", busy_canary)
+unseen("server_after_all", "who the server was when all was done", other_end)
 unseen("answer_invented", "a logprob, in every trial that gave it", invented)
 unseen("control_invented", "how far a control moved", hidden)
 unseen("divergence_invented", "a divergence, or its absence, in one trial", moved(REPEAT))
@@ -129,7 +134,6 @@ unseen("words_changed_everywhere", "words of a prompt's text beside its digits",
 unseen("reply_was_faster", "how long a reply took", faster)
 unseen("windows_overlap_better", "processing windows", overlapped)
 unseen("slots_busier", "busy slots a decode", metric(WAVE, "after", n_busy_slots_per_decode="3"))
-unseen("token_more_on_both_sides", "token counts, where reply and counter agree", token_counts)
 unseen("edge_snapshots_removed", "the snapshots at the start and at the end", edges)
 unseen("wall_clock", "wall-clock time", wall)
 unseen("another_machine", "the machine", machine(cpu="another", cores=64))

@@ -48,11 +48,14 @@ Edit = Callable[[dict[str, Any]], None]
 
 
 def moved(stream: Stream, step: int, *, token: int | None = None) -> Stream:
-    """Move the own logprob of a step by one float32, or give the step another token."""
+    """Move the own logprob of a step, the first of its top-k, by one float32, or give the step another token."""
     old = stream.steps[step]
     assert old.logprob is not None
     value = float(np.nextafter(np.float32(old.logprob), np.float32(0), dtype=np.float32))
-    new = old._replace(logprob=value) if token is None else old._replace(token=token)
+    new = old._replace(logprob=value, top=((old.token, value), *old.top[1:]))
+    if token is not None:
+        others = tuple((old.token if name == token else name, logprob) for name, logprob in old.top[1:])
+        new = old._replace(token=token, top=((token, old.logprob), *others))
     return stream._replace(steps=(*stream.steps[:step], new, *stream.steps[step + 1 :]))
 
 
@@ -271,11 +274,12 @@ class Recorder:
         """Write that a request is about to be sent."""
         unit, block, attempt, part = where
         reference = subject.tokens.get(trial.reference or "", ())
+        ids = subject.prompt(subject.plan.prompt_key(trial, block.block)).ids
         body = request_body(
             subject.plan,
             trial,
             registered=self.registered,
-            prompt=[*subject.prompt(subject.plan.prompt_key(trial, block.block)).ids, *reference[:part]],
+            prompt=ids[: len(ids) // 2] if trial.half_prompt else [*ids, *reference[:part]],
             vocabulary=VOCABULARY,
             forced=reference,
         )

@@ -83,7 +83,7 @@ def test_a_faithful_server_is_sound_and_identical_everywhere(tmp_path: Path) -> 
     special = {"without_logprobs": "token-identical", **dict.fromkeys([str(c["name"]) for c in CONTROLS], "divergent")}
     assert verdicts(document) == {name: special.get(name, "identical") for name in expected}
     assert {entry["status"] for entry in document["instrument"]} == {"held"}
-    assert len(document["instrument"]) == 9
+    assert len(document["instrument"]) == 11
     assert (document["sound"], document["conclusion"]) == (True, "sound")
     assert document["exploratory"] == "not registered"
     assert document["predictions"] == []

@@ -11,6 +11,7 @@ import pytest
 from audit.analyse import findings, trials
 from audit.analyse.judge import family_of, level_of
 from audit.plan import Plan
+from audit.record import Process
 from audit.trial import Trial
 from tests.unit.analyse.simulated import MS, Edit, Subject, moved, plan_of, with_hole, write
 
@@ -122,6 +123,17 @@ def test_speculative_decoding_is_unsupported(tmp_path: Path) -> None:
     assert found == dict.fromkeys([ONE, "repeat_greedy/p/1", "repeat_greedy/q/0"], ("unsupported", None))
 
 
+def test_what_a_baseline_is_not_counts_for_all_that_lean_on_it(tmp_path: Path) -> None:
+    """A speculative baseline makes its trials unsupported, one that echoes another prompt makes them cross-talk."""
+    subject = Subject(plan=REPEATS)
+    subject.replies["baseline/greedy/p"] = edit(draft_n=2)
+    subject.replies["baseline/greedy/q"] = edit(prompt_echo="sha256:0")
+    assert excluded(table(tmp_path, subject)) == {
+        **dict.fromkeys([ONE, "repeat_greedy/p/1"], ("unsupported", None)),
+        **dict.fromkeys(["repeat_greedy/q/0", "repeat_greedy/q/1"], ("cross-talk", None)),
+    }
+
+
 def test_a_failed_request_is_not_run_and_neither_is_what_leans_on_it(tmp_path: Path) -> None:
     """A failed trial is not compared; a failed baseline takes its trials along."""
     subject = Subject(plan=REPEATS, failing={ONE, "baseline/greedy/q"})
@@ -158,7 +170,7 @@ def test_other_work_or_another_server_taints_the_trial(
 def test_tokens_of_others_taint_the_trial(tmp_path: Path) -> None:
     """A reply that says less than the counters moved leaves tokens that nobody accounts for."""
     subject = Subject(plan=REPEATS)
-    subject.snapshots[ONE, "after"] = lambda values: values["metrics"].update(prompt_tokens_total="100000")
+    subject.snapshots[ONE, "after"] = lambda values: values["metrics"].update(prompt_tokens_total="0")
     assert excluded(table(tmp_path, subject)) == {ONE: ("tainted", "accounting")}
 
 
@@ -170,6 +182,19 @@ def test_a_moved_canary_taints_every_trial(tmp_path: Path) -> None:
     assert found.pop(ONE) == ("tainted", "idle")
     assert set(found.values()) == {("tainted", "canary")}
     assert len(found) == 3
+
+
+def test_a_canary_of_another_process_taints_every_trial(tmp_path: Path) -> None:
+    """Equal rows of another process say nothing about this one; a slot that was busy beside a canary does no harm."""
+    subject = Subject(plan=REPEATS)
+    subject.snapshots["canary/first", "before"] = edit(slots=[(0, True, 5)])
+    assert excluded(table(tmp_path / "busy", subject)) == {}
+    other = Process(start="9", media_marker=None)
+    subject = Subject(plan=REPEATS)
+    subject.snapshots["canary/last", "before"] = subject.snapshots["canary/last", "after"] = edit(process=other)
+    found = excluded(table(tmp_path / "other", subject))
+    assert set(found.values()) == {("tainted", "canary")}
+    assert len(found) == 4
 
 
 def test_a_missing_canary_taints_nothing(tmp_path: Path) -> None:
@@ -292,6 +317,7 @@ def test_findings_need_no_streams_to_judge(tmp_path: Path) -> None:
     assert [check for check, status in statuses.items() if status == "incomplete"] == [
         "float32",
         "top_k",
+        "greedy",
         "one_ulp",
         "parse_twice",
     ]
@@ -312,7 +338,7 @@ def test_a_condition_has_a_family_and_a_level(condition: str, family: str, level
 
 
 def test_an_export_without_facts_is_judged_alike(tmp_path: Path) -> None:
-    """Prompts, requests and settings can be left out: the cells stay, and the settings check is incomplete."""
+    """Prompts, requests and settings can be left out: the cells stay, and what compares them is incomplete."""
     run = write(tmp_path / "run", Subject(plan=WAVES))
     whole = findings(run)
     for path in (run.folder / "facts").iterdir():
@@ -320,5 +346,6 @@ def test_an_export_without_facts_is_judged_alike(tmp_path: Path) -> None:
     without = findings(run)
     assert without["cells"] == whole["cells"]
     statuses = {entry["check"]: entry["status"] for entry in without["instrument"]}
-    assert {check for check, status in statuses.items() if status != "held"} == {"settings"}
-    assert statuses["settings"] == "incomplete"
+    assert {check: status for check, status in statuses.items() if status != "held"} == dict.fromkeys(
+        ["counts", "greedy", "settings"], "incomplete"
+    )

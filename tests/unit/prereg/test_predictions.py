@@ -193,7 +193,9 @@ def test_the_checks_that_can_be_required_are_those_of_the_instrument() -> None:
         "canary",
         "float32",
         "top_k",
+        "greedy",
         "settings",
+        "counts",
         "one_ulp",
         "parse_twice",
     )

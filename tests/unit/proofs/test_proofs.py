@@ -19,6 +19,7 @@ def flight(end_ms: float = 100.0, **changes: object) -> Flight:
     values: dict[str, Any] = {
         "slot": 0,
         "cache": False,
+        "sent_ns": int((end_ms - 100) * MS),
         "end_ns": int(end_ms * MS),
         "id_slot": changes.get("slot", 0),
         "tokens_evaluated": 80,
@@ -54,10 +55,12 @@ def busy(before: str, after: str, decodes: str = "140") -> dict[str, Any]:
 
 
 # 100 decodes at 1 busy slot, then 40 at 2: (1.28571 * 140 - 100) / 40 = 2.0.
-WAVE = UnitFacts(flights=(flight(100), flight(104, slot=1)), **busy("1", "1.28571"))
+WAVE = UnitFacts(slots=2, earlier=None, flights=(flight(100), flight(104, slot=1)), **busy("1", "1.28571"))
 SERIAL = replace(WAVE, flights=(flight(100), flight(200, slot=1)))
 # Four requests of 100 ms on two slots: two at once, then the other two.
 QUEUE = UnitFacts(
+    slots=2,
+    earlier=None,
     before=moment(),
     after=moment(),
     flights=tuple(flight(end, slot=-1, id_slot=slot) for end, slot in ((100, 0), (101, 1), (200, 0), (201.5, 1))),
@@ -80,11 +83,10 @@ def case(*flights: Flight, **changes: object) -> Case:
     """Make the case of a solo trial with these requests."""
     flights = flights or (flight(),)
     values: dict[str, Any] = {
-        "slots": 2,
         "flights": flights,
         "tokens": "t",
         "reference_tokens": "t",
-        "unit": UnitFacts(before=moment(), after=moment(), flights=flights),
+        "unit": UnitFacts(slots=2, earlier=None, before=moment(), after=moment(), flights=flights),
         **changes,
     }
     return Case(**values)
@@ -112,7 +114,15 @@ def origin(**changes: object) -> Origin:
 def slots(*tokens: int | None, processing: bool = False) -> UnitFacts:
     """Make a unit before which the slots held these numbers of tokens."""
     held = tuple((slot, processing, count) for slot, count in enumerate(tokens))
-    return UnitFacts(before=moment(slots=held), after=moment(), flights=(flight(),))
+    return UnitFacts(slots=len(held), earlier=None, before=moment(slots=held), after=moment(), flights=(flight(),))
+
+
+def test_a_window_cannot_begin_before_its_request_was_sent() -> None:
+    """Timings that reach further back than the request are no window, and so they prove no overlap."""
+    assert flight(sent_ns=0).window == (0.0, 100 * MS)
+    assert flight(sent_ns=1).window is None
+    early = replace(WAVE, flights=(flight(100), flight(104, slot=1, sent_ns=5 * MS)))
+    assert prove("concurrent_greedy", member(early)) == Judged("failed", "windows")
 
 
 PREFIXES = tuple(flight(tokens_evaluated=80 + k, prompt_n=80 + k) for k in range(3))
@@ -132,7 +142,7 @@ HOLDS: list[tuple[str, Case]] = [
     ("concurrent_seeded", member(WAVE)),
     ("wave_repeat", member(WAVE, unit_first=WAVE)),
     ("oversubscribed", member(QUEUE)),
-    ("cross_batch_together", case(MEMBER, neighbours=(flight(110), flight(95, prompt_ms=30.0)))),
+    ("cross_batch_together", case(MEMBER, neighbours=(flight(110), flight(95, prompt_ms=30.0, sent_ns=-MS * 16)))),
     ("cross_batch_staggered", case(MEMBER, neighbours=(flight(500), flight(120)))),
     ("cache_cold", cached(1)),
     ("cache_warm1", cached(40)),
@@ -163,8 +173,8 @@ FAILS: list[tuple[str, str, Case]] = [
     ("wave_repeat", "windows", member(WAVE, unit_first=SERIAL)),
     ("wave_repeat", "windows", member(SERIAL, unit_first=WAVE)),
     ("wave_repeat", "windows", member(WAVE)),
-    ("oversubscribed", "windows", member(QUEUE, slots=3)),
-    ("oversubscribed", "windows", member(QUEUE, slots=1)),
+    ("oversubscribed", "windows", member(replace(QUEUE, slots=3))),
+    ("oversubscribed", "windows", member(replace(QUEUE, slots=1))),
     (
         "oversubscribed",
         "slots",

@@ -33,6 +33,7 @@ def moment(metrics: dict[str, str | None] | None = None, **changes: object) -> M
 FLIGHT = Flight(
     slot=0,
     cache=False,
+    sent_ns=-3_000_000,
     end_ns=0,
     id_slot=0,
     tokens_evaluated=7,
@@ -43,7 +44,7 @@ FLIGHT = Flight(
     predicted_ms=1.0,
 )
 AFTER: dict[str, str | None] = {"prompt_tokens_total": "114", "tokens_predicted_total": "56"}
-UNIT = UnitFacts(before=moment(), after=moment(AFTER), flights=(FLIGHT, FLIGHT))
+UNIT = UnitFacts(slots=1, earlier=moment(), before=moment(), after=moment(AFTER), flights=(FLIGHT, FLIGHT))
 WITHOUT = moment(metrics=None)
 
 
@@ -67,10 +68,12 @@ def test_a_clean_unit_is_idle_and_accounts_for_its_tokens() -> None:
         {"after": moment({"requests_deferred": "2"})},
         {"after": moment({"requests_deferred": "none"})},
         {"before": moment(metrics=None, slots=((0, True, 0),))},
+        {"before": moment(slots=((1, False, 0),))},
+        {"after": moment(slots=((0, False, 0), (0, False, 0)))},
     ],
 )
 def test_a_server_that_works_for_others_is_not_idle(changes: dict[str, Any]) -> None:
-    """A slot that processes, a request that waits, or a missing snapshot fails the check."""
+    """A slot that processes, a request that waits, slots numbered otherwise, or a missing snapshot fails the check."""
     assert idle(replace(UNIT, **changes)) == failed("idle")
 
 
@@ -119,6 +122,18 @@ def test_tokens_that_are_not_ours_fail_the_accounting(changes: dict[str, Any]) -
 def test_accounting_is_weak_where_it_cannot_be_done(changes: dict[str, Any]) -> None:
     """No metrics, an absent counter, or one above the six printed digits leaves the question open."""
     assert accounting(replace(UNIT, **changes)) == Judged("weak", "accounting")
+
+
+@pytest.mark.parametrize("counter", ["prompt_tokens_total", "tokens_predicted_total"])
+def test_a_counter_that_fell_fails_the_accounting(counter: str) -> None:
+    """Since the snapshot before it may stand still or rise; where it fell another process must have been there."""
+    for count, judged in (("1", HELD), (COUNTERS[counter], HELD), ("101", failed("accounting"))):
+        assert accounting(replace(UNIT, earlier=moment({counter: count}))) == judged
+    assert accounting(replace(UNIT, earlier=moment({counter: "1.01e+06"}))) == failed("accounting")
+    assert accounting(replace(UNIT, earlier=moment({counter: "101"}, process=TWO))) == HELD
+    assert accounting(replace(UNIT, earlier=moment({counter: None}))) == HELD
+    assert accounting(replace(UNIT, earlier=replace(moment(), metrics=None))) == HELD
+    assert accounting(replace(UNIT, earlier=None)) == HELD
 
 
 def test_accounting_is_exact_up_to_six_digits() -> None:
