@@ -514,24 +514,23 @@ def read_stream(data: bytes, where: str, ledger: Ledger) -> Stream:
     ids: list[int] = []
     values: list[float] = []
     holes = filled = full = 0
+    asked = head["n_probs"]
     for number, line in enumerate(lines[1:]):
         step = decode(line + b"\n", f"{where} step {number}", ledger)
         token, own, entries = require(step, STEP, f"{where} step {number}", ledger)
         ids.append(token)
-        if entries:
-            filled += 1
-            full += len(entries) == head["n_probs"]
-            values += [logprob for _, logprob in entries if logprob is not None]
-        else:
-            ledger.need("shape", own is None, "{} step {}: a logprob without an entry", where, number)
-            holes += head["n_probs"] > 0
-        if own is not None:
-            values.append(own)
+        filled += bool(entries)
+        full += bool(entries) and len(entries) == asked
+        given = [logprob for _, logprob in [[token, own], *entries] if logprob is not None]
+        values += given
+        # What is missing, null, short or there twice is equal to nothing.
+        known = len(dict(entries)) == len(entries) == len(given) - 1
+        holes += asked > 0 and not (known and len(entries) >= asked)
     exact = sum(map(float.__eq__, values, array("f", values)))
     above = sum(0.0 < value <= 1e-3 for value in values)
     saturated = sum(value in (0.0, SENTINEL) for value in values)
     told = [digest(encode(ids)), len(ids), holes, above, saturated]
-    return Stream(head["n_probs"], ids, told, (exact, len(values)), (full, filled))
+    return Stream(asked, ids, told, (exact, len(values)), (full, filled))
 
 
 # 4. Manifest, plan and registration. ----------------------------------------------------------------------------------
@@ -1427,10 +1426,14 @@ class Judge:
         if None in shots:
             return "failed"
         slots = [shot["slots"] for shot in shots]
-        metrics = [shot["metrics"] or {} for shot in shots]
-        texts = [one.get(key) for one in metrics for key in ("requests_processing", "requests_deferred")]
+        metrics = [shot["metrics"] for shot in shots]
+        texts = [(one or {}).get(key) for one in metrics for key in ("requests_processing", "requests_deferred")]
         busy = any(slot[1] for rows in slots for slot in rows or [])
-        if busy or slots.count(None) == 1 or any(printed(text) != 0 for text in texts if text is not None):
+        if (
+            busy
+            or 1 in (slots.count(None), metrics.count(None))
+            or any(printed(text) != 0 for text in texts if text is not None)
+        ):
             return "failed"
         return "weak" if None in slots or None in texts else "held"
 
@@ -1948,8 +1951,10 @@ def sensitivity(judge: Judge) -> tuple[bool | None, bool | None]:
     head, steps = {"dialect": "completion", "format": 1, "n_probs": stream.n_probs}, run.steps(wanted)
     again = digest(b"".join(map(encode, [head, *steps])))
     at = next((at for at, step in enumerate(steps) if len(step[2]) == stream.n_probs > 0), None)
-    if at is None or steps[at][2][-1][1] is None or not float32(steps[at][2][-1][1]):
+    if at is None or steps[at][2][-1][1] is None:
         return None, again == wanted
+    if not float32(steps[at][2][-1][1]):
+        return False, again == wanted
     moved = json.loads(json.dumps(steps))
     place = ordinal(steps[at][2][-1][1])
     place += 1 if place < 0 else -1

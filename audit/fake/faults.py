@@ -152,11 +152,11 @@ class FaultPoints:
             generation: the one whose row is computed.
             batch: all that take part in the same decode, itself included.
         """
-        seen = False
-        if self._faults.jitter_wave_again:
+        moment = numbers.Moment(generation, batch)
+        if self._faults.jitter_wave_again and moment.middle and moment.in_wave:
             ordinal = generation.task.ordinal
             seen = self._batches.setdefault((_key(generation), len(batch)), ordinal) != ordinal
-        moment = numbers.Moment(generation, batch, seen)
+            moment = replace(moment, seen=seen)
         return generation.salt + numbers.row_salt(moment, self._faults)
 
     def row(self, row: Row, generation: Generation) -> Row:

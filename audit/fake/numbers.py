@@ -50,11 +50,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A row as it is computed: whose, in which decode, and whether its slot and batch were seen so before."""
+    """A row as it is computed: whose, in which decode, and whether such a wave was seen before."""
 
     generation: Generation
     batch: list[Generation]
-    seen: bool
+    seen: bool = False
 
     @property
     def middle(self) -> bool:
@@ -131,7 +131,7 @@ ROWS: dict[str, Callable[[Moment, Faults], bool]] = {
     "jitter_from_level": lambda moment, faults: moment.middle and len(moment.batch) >= (faults.jitter_from_level or 1),
     "jitter_concurrent_greedy": lambda moment, _: moment.middle and moment.in_wave and not moment.sampled,
     "jitter_concurrent_seeded": lambda moment, _: moment.middle and moment.in_wave and moment.sampled,
-    "jitter_wave_again": lambda moment, _: moment.middle and moment.in_wave and moment.seen,
+    "jitter_wave_again": lambda moment, _: moment.seen,
     "jitter_mixed_batch": lambda moment, _: moment.mixed,
     "jitter_together": lambda moment, _: not moment.generation.steps and moment.mixed,
     "jitter_staggered": lambda moment, _: (

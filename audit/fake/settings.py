@@ -7,12 +7,14 @@ environment. A server without any switch of `Faults` is a clean llama-server loo
 from dataclasses import dataclass, field
 
 from audit.errors import UsageError
-from audit.fake.switches import Faults
+from audit.fake.switches import Faults, switches
 
 __all__ = ["FakeSettings"]
 
 # Specials, printable ASCII and the newline: fewer ids than these could not spell an ASCII prompt.
 _VOCABULARY_MIN = 99
+# Faults that count something of which there is at least one.
+_COUNTS = frozenset({"jitter_once_in", "prompt_truncated", "slot_wrapped"})
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,10 @@ class FakeSettings:
             value = getattr(self, name)
             if not value >= low:
                 raise UsageError(f"fake server: {name} is {value}, but must be at least {low}")
-        if self.faults.loading_s < 0:
-            raise UsageError(f"fake server: faults.loading_s is {self.faults.loading_s}, but must be at least 0")
+        for switch in switches():
+            value, low = getattr(self.faults, switch.name), int(switch.name in _COUNTS)
+            if value is not None and not value >= low:
+                raise UsageError(f"fake server: faults.{switch.name} is {value}, but must be at least {low}")
         if self.api_prefix and (not self.api_prefix.startswith("/") or self.api_prefix.endswith("/")):
             raise UsageError(
                 f"fake server: api_prefix is {self.api_prefix!r}", hint="begin it with / and end it without"

@@ -92,9 +92,6 @@ unseen("unasked_steps", "an answer longer than asked", answered(lambda lines: li
 unseen(
     "unasked_token_id", "a token id beyond the vocabulary", answered(lambda lines: lines[4][2][0].__setitem__(0, 10**6))
 )
-unseen(
-    "unasked_top_k_twice", "an id twice in a top-k", answered(lambda lines: lines[4][2].__setitem__(1, lines[4][2][0]))
-)
 unseen("unasked_top_k_order", "a top-k in another order", answered(lambda lines: lines[4][2].reverse()))
 unseen("unasked_logprob_50", "a logprob far above zero", answered(lambda lines: lines[4][2][0].__setitem__(1, 50.0)))
 unseen(
