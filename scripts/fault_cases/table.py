@@ -1,8 +1,8 @@
 """The table of fault runs: what is wrong with a server, and what both programs must find.
 
 In: the calls of `add` in `numbers`, `lies` and `failures`. Out: a table a module. What is expected is written there by
-hand, from docs/reference/verdicts.md and the design of the faults; neither program is asked. A cell that a case does not name must
-be what it is on a clean server.
+hand, from docs/reference/verdicts.md and the design of the faults; neither program is asked. A cell that a case does
+not name must be what it is on a clean server.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Case:
     @property
     def settings(self) -> FakeSettings:
         """The fake server."""
-        faults = {
+        faults: dict[str, Any] = {
             name: ordinal(self.plan_of, value) + self.after if isinstance(value, str) else value
             for name, value in self.faults.items()
         }

@@ -21,6 +21,7 @@ TRIES = 6
 
 def run_and_judge(case: Case, folder: Path) -> tuple[Judged, Path]:
     """Run a case, again where only the machine kept a timed condition from happening."""
+    late: set[str] = set()
     for number in range(TRIES):
         at = folder / f"run{number}"
         record(at, case.plan_of, case.settings, direct=case.direct)
