@@ -58,10 +58,10 @@ class Step(NamedTuple):
     logprob: float | None
     top: tuple[tuple[int, float | None], ...]
 
-    @property
-    def is_hole(self) -> bool:
-        """Whether it lacks an entry or a logprob, where logprobs were asked for."""
-        return not self.top or self.logprob is None or any(logprob is None for _, logprob in self.top)
+    def whole(self, n_probs: int) -> bool:
+        """Tell whether every logprob is there, and as many entries as were asked for, each id once."""
+        known = self.logprob is not None and all(logprob is not None for _, logprob in self.top)
+        return known and len({token for token, _ in self.top}) == len(self.top) >= n_probs
 
 
 class Stream(NamedTuple):
@@ -81,8 +81,8 @@ class Stream(NamedTuple):
 
     @property
     def holes(self) -> int:
-        """How many steps lack an entry, or a logprob of it, although logprobs were asked for."""
-        return sum(step.is_hole for step in self.steps) if self.n_probs else 0
+        """How many steps lack something although logprobs were asked for: missing data is equal to nothing."""
+        return sum(not step.whole(self.n_probs) for step in self.steps) if self.n_probs else 0
 
     def to_bytes(self) -> bytes:
         """Return the canonical form: a header line, then one line a step."""

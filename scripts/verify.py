@@ -362,7 +362,7 @@ class Stream(NamedTuple):
     told: list[JSON]  # what a reply says of it: digest of the ids, steps, holes, above zero, saturated
     float32: tuple[int, int]  # logprobs that are float32 values, of all
     ordered: list[int]  # of each step whose entries are a top-k the largest id
-    whole: int  # how many steps are no holes
+    filled: int  # how many steps have entries, and every logprob
     better: set[int]  # ids that were more probable than the one taken
 
 
@@ -519,26 +519,26 @@ def read_stream(data: bytes, where: str, ledger: Ledger) -> Stream:
     values: list[float] = []
     ordered: list[int] = []
     better: set[int] = set()
-    holes = 0
+    asked, holes, filled = head["n_probs"], 0, 0
     for number, line in enumerate(lines[1:]):
         step = decode(line + b"\n", f"{where} step {number}", ledger)
         token, own, entries = require(step, STEP, f"{where} step {number}", ledger)
         ids.append(token)
-        here = [value for value in (own, *(logprob for _, logprob in entries)) if value is not None]
-        values += here
-        ledger.need("shape", entries or own is None, "{} step {}: a logprob without an entry", where, number)
-        if own is not None:
-            better.update(other for other, logprob in entries if logprob is not None and logprob > own)
-        if not entries or len(here) <= len(entries):
-            holes += head["n_probs"] > 0
-        elif is_top_k(token, own, entries, head["n_probs"]):
-            ordered.append(max(token, *(other for other, _ in entries)))
+        given = [logprob for _, logprob in [[token, own], *entries] if logprob is not None]
+        values += given
+        better.update(other for other, logprob in entries if None not in (own, logprob) and logprob > own)
+        known = len(given) == len(entries) + 1
+        if known and entries:
+            filled += 1
+            ordered += [max(token, *dict(entries))] if is_top_k(token, own, entries, asked) else []
+        # What is missing, null, short or there twice is equal to nothing.
+        holes += asked > 0 and not (known and len(dict(entries)) == len(entries) >= asked)
     exact = sum(map(float.__eq__, values, array("f", values)))
     above = sum(value > 0.0 for value in values)
     saturated = sum(value in (0.0, SENTINEL) for value in values)
     told = [digest(encode(ids)), len(ids), holes, above, saturated]
     ledger.hold("streams", max(values, default=0.0) <= 1e-3, "{}: a logprob far above zero", where)
-    return Stream(head["n_probs"], ids, told, (exact, len(values)), ordered, len(ids) - holes, better)
+    return Stream(asked, ids, told, (exact, len(values)), ordered, filled, better)
 
 
 def is_top_k(token: int, own: float, entries: list[JSON], count: int) -> bool:
@@ -1480,12 +1480,13 @@ class Judge:
         if None in shots:
             return "failed"
         slots = [shot["slots"] for shot in shots]
-        metrics = [shot["metrics"] or {} for shot in shots]
-        texts = [one.get(key) for one in metrics for key in ("requests_processing", "requests_deferred")]
+        metrics = [shot["metrics"] for shot in shots]
+        texts = [(one or {}).get(key) for one in metrics for key in ("requests_processing", "requests_deferred")]
         busy = any(slot[1] for rows in slots for slot in rows or [])
         numbered = [list(range(self.server.attested["slots"])), None]
         strange = any((rows and [slot[0] for slot in rows]) not in numbered for rows in slots)
-        if busy or strange or slots.count(None) == 1 or any(printed(text) != 0 for text in texts if text is not None):
+        hidden = 1 in (slots.count(None), metrics.count(None))
+        if busy or strange or hidden or any(printed(text) != 0 for text in texts if text is not None):
             return "failed"
         return "weak" if None in slots or None in texts else "held"
 
@@ -2004,7 +2005,7 @@ def instrument_of(judge: Judge) -> list[dict[str, JSON]]:
     counts = {"float32": [stream.float32 for stream in here]}
     limit = server.attested["vocabulary"] or LIMIT
     asked = [stream for stream in here if stream.n_probs > 0]
-    counts["top_k"] = [(sum(most < limit for most in stream.ordered), stream.whole) for stream in asked]
+    counts["top_k"] = [(sum(most < limit for most in stream.ordered), stream.filled) for stream in asked]
     counts.update({name: [(sum(agreed), len(agreed))] for name, agreed in server.told.items()})
     for name, pairs in counts.items():
         k, n = (sum(pair[place] for pair in pairs) for place in (0, 1))
@@ -2025,8 +2026,10 @@ def sensitivity(judge: Judge) -> tuple[bool | None, bool | None]:
     head, steps = {"dialect": "completion", "format": 1, "n_probs": stream.n_probs}, run.steps(wanted)
     again = digest(b"".join(map(encode, [head, *steps])))
     at = next((at for at, step in enumerate(steps) if len(step[2]) == stream.n_probs > 0), None)
-    if at is None or steps[at][2][-1][1] is None or not float32(steps[at][2][-1][1]):
+    if at is None or steps[at][2][-1][1] is None:
         return None, again == wanted
+    if not float32(steps[at][2][-1][1]):
+        return False, again == wanted
     moved = json.loads(json.dumps(steps))
     place = ordinal(steps[at][2][-1][1])
     place += 1 if place < 0 else -1

@@ -104,7 +104,7 @@ def _streams(run: Run, evidence: Evidence) -> dict[str, _Found]:
         with np.errstate(over="ignore"):
             exact += int((numbers.astype(np.float32).astype(np.float64) == numbers).sum())
         values += len(numbers)
-        whole = [step for step in stream.steps if not step.is_hole] if stream.n_probs else []
+        whole = [step for step in stream.steps if _is_whole(step)] if stream.n_probs else []
         steps += len(whole)
         ordered += sum(_is_top_k(step, stream.n_probs, vocabulary) for step in whole)
     return {"float32": _Found(exact, values, missing), "top_k": _Found(ordered, steps, missing)}
@@ -117,8 +117,13 @@ def _logprobs(stream: Stream) -> Iterator[float]:
         yield from (logprob for _, logprob in step.top if logprob is not None)
 
 
+def _is_whole(step: Step) -> bool:
+    """Tell whether a step has entries, and every logprob."""
+    return bool(step.top) and None not in (step.logprob, *(logprob for _, logprob in step.top))
+
+
 def _is_top_k(step: Step, n_probs: int, vocabulary: int | None) -> bool:
-    """Tell whether a step without holes holds the `n_probs` most probable tokens, and fits its own token among them."""
+    """Tell whether a whole step holds the `n_probs` most probable tokens, and fits its own token among them."""
     top = {token: logprob for token, logprob in step.top if logprob is not None}
     falling = list(top.values())
     known = all(0 <= token < (vocabulary or np.inf) for token in (step.token, *top))

@@ -1,6 +1,5 @@
 """`determinism fake`: the look-alike server by itself, faults by switch."""
 
-from dataclasses import fields
 from typing import Annotated
 
 import typer
@@ -16,15 +15,18 @@ def command(
     fault: Annotated[
         list[str] | None, typer.Option("--fault", metavar="NAME[=VALUE]", help="May be given again.")
     ] = None,
-    list_faults: Annotated[bool, typer.Option("--list-faults", help="Print the names of all faults.")] = False,
+    list_faults: Annotated[
+        bool, typer.Option("--list-faults", help="Print every fault: group, name, what it does.")
+    ] = False,
 ) -> int:
     """Serve the fake until interrupted."""
     import asyncio
 
-    from audit.fake import FakeSettings, Faults, serve_forever
+    from audit.fake import FakeSettings, serve_forever, switches
 
     if list_faults:
-        typer.echo("\n".join(field.name for field in fields(Faults)))
+        width = max(len(switch.name) for switch in switches())
+        typer.echo("\n".join(f"{one.group:<8}  {one.name:<{width}}  {one.text}" for one in switches()))
         return 0
     settings = FakeSettings(slots=slots, seed=seed, faults=parse_faults(fault or []))
     asyncio.run(serve_forever(settings, port, on_ready=lambda url: typer.echo(f"fake={url}")))
@@ -37,9 +39,9 @@ def parse_faults(texts: list[str]) -> "Faults":  # type: ignore[name-defined] # 
     Raises: UsageError that names the switch.
     """
     from audit.errors import UsageError
-    from audit.fake import Faults
+    from audit.fake import Faults, switches
 
-    known = {field.name: field.default for field in fields(Faults)}
+    known = {switch.name: switch.default for switch in switches()}
     values: dict[str, object] = {}
     for text in texts:
         name, separator, value = text.partition("=")

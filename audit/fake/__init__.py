@@ -6,6 +6,7 @@ clean, and each fault must be found. It says nothing about any real model or bui
 """
 
 from audit.fake.server import FakeServer, FakeThread, serve_forever
-from audit.fake.settings import FakeSettings, Faults
+from audit.fake.settings import FakeSettings
+from audit.fake.switches import Faults, Switch, switches
 
-__all__ = ["FakeServer", "FakeSettings", "FakeThread", "Faults", "serve_forever"]
+__all__ = ["FakeServer", "FakeSettings", "FakeThread", "Faults", "Switch", "serve_forever", "switches"]

@@ -61,9 +61,9 @@ class Engine:
         """Count of tasks that wait for a slot."""
         return len(self._deferred)
 
-    def submit(self, request: Request, gone: Callable[[], bool]) -> Task:
+    def submit(self, request: Request, gone: Callable[[], bool], *, ordinal: int) -> Task:
         """Queue a request; `gone` is asked once a decode whether its client is still there."""
-        task = Task(id=self._task_count, request=request, gone=gone)
+        task = Task(id=self._task_count, request=request, gone=gone, ordinal=ordinal)
         self._task_count += 1
         self._deferred.append(task)
         self._wake.set()
@@ -103,6 +103,8 @@ class Engine:
             if slot is not None:
                 self._deferred.remove(task)
                 free -= self._start(slot, task)
+        for task in self._deferred:
+            task.waited = True
 
     def _slot_for(self, request: Request) -> Slot | None:
         """Return the slot that a request asks for or fits best, None if it has to wait."""
@@ -139,6 +141,7 @@ class Engine:
             finished = Finished(generation=generation, slot_id=slot.index, tokens_cached=slot.fill, steps=[])
             task.events.put_nowait(finished)
             return False
+        self._faults.begin(generation, slot, alone=not self.processing)
         slot.running = generation
         return True
 
@@ -161,6 +164,10 @@ class Engine:
             room -= count
             batch.append((slot, generation))
         await self._spend(self._settings.step_ms + prompt_tokens * self._settings.prefill_ms_per_token)
+        if overflow := self._faults.overflows(sum(self._held(generation) for _, generation in batch)):
+            for slot, generation in batch:
+                self._refuse(slot, generation, overflow)
+            return
         self.counters.add_decode(busy=len(busy))
         self.counters.tokens_max = max(self.counters.tokens_max, *(self._held(generation) for _, generation in batch))
         generations = [generation for _, generation in batch]
@@ -190,10 +197,17 @@ class Engine:
             self.counters.add_prompt(generation.prompt_n, generation.cache_n, generation.prompt_ms)
         allowed = generation.forced
         if allowed is not None and not self._admissible(allowed, generation):
-            self._fail(slot, generation)
+            self._refuse(slot, generation, self._empty_grammar())
             return
-        seed = self._faults.model_seed(self._settings.seed)
-        row = self._model.row(generation.context, seed=seed, salt=self._faults.salt(generation, batch))
+        if broken := self._faults.breaks(generation):
+            self._refuse(slot, generation, broken)
+            return
+        row = self._model.row(
+            self._faults.context(generation),
+            seed=self._faults.model_seed(generation, self._settings.seed),
+            salt=self._faults.salt(generation, batch),
+        )
+        row = self._faults.row(row, generation)
         choice = choose(row, generation.sampling, generation.random, allowed=allowed)
         step = generation.take(choice, row, self._vocabulary, ctx=self._settings.ctx_per_slot)
         # The first token costs no generation time of its own; the server never reports less than a microsecond.
@@ -212,18 +226,22 @@ class Engine:
         banned = (token, -inf) in generation.sampling.bias
         return token < self._vocabulary.size and not (banned and token == EOS)
 
-    def _fail(self, slot: Slot, generation: Generation) -> None:
-        """Answer a grammar that admits nothing: llama-server then trips over the last token of its vocabulary."""
+    def _empty_grammar(self) -> RefusalError:
+        """Return how a grammar that admits nothing ends: llama-server trips over the last token of its vocabulary."""
         last = self._vocabulary.size - 1
         piece = f"{self._vocabulary.pieces[last]} ({last})"
-        message = f"got exception: Unexpected empty grammar stack after accepting piece: {piece}"
+        return RefusalError(500, f"got exception: Unexpected empty grammar stack after accepting piece: {piece}")
+
+    def _refuse(self, slot: Slot, generation: Generation, refusal: RefusalError) -> None:
+        """End a generation with an error."""
         self._release(slot)
-        generation.task.events.put_nowait(RefusalError(500, message))
+        generation.task.events.put_nowait(refusal)
 
     def _release(self, slot: Slot) -> None:
         """Free a slot; what it generated counts even if nobody waits for it any more."""
         if slot.running is not None:
             self.counters.add_prediction(len(slot.running.steps), slot.running.predicted_ms)
+            self._faults.end(slot.running, slot)
         slot.release(monotonic())
 
 

@@ -13,7 +13,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Row", "ToyModel"]
+__all__ = ["Row", "ToyModel", "row_of"]
 
 _STD = 2.0  # of the logits: the best of 512 tokens then has a probability of a few percent to a half
 _NOISE = 1e-6  # of a jittered logit, absolute: some ULP of a usual logprob, so hardly ever another order
@@ -26,16 +26,16 @@ class Row:
 
     Attributes:
         logits: shape (vocabulary,), float32.
-        logprobs: shape (vocabulary,), float32, nats, before any sampling.
+        logprobs: shape (vocabulary,), float32 (float64 where a fault wants it), nats, before any sampling.
         order: shape (vocabulary,), token ids by descending logprob, then ascending id.
     """
 
     logits: npt.NDArray[np.float32]
-    logprobs: npt.NDArray[np.float32]
+    logprobs: npt.NDArray[np.float32] | npt.NDArray[np.float64]
     order: npt.NDArray[np.intp]
 
 
-def _row(logits: npt.NDArray[np.float32]) -> Row:
+def row_of(logits: npt.NDArray[np.float32]) -> Row:
     """Compute the logprobs of logits, in float32 throughout."""
     shifted = logits - logits.max()
     logprobs = shifted - np.log(np.exp(shifted).sum(dtype=np.float32))
@@ -74,7 +74,7 @@ class ToyModel:
         if salt:
             noise = self._normal(blake2b(key, digest_size=16, key=salt.to_bytes(16, "little")).digest())
             logits = logits + noise * np.float32(_NOISE)
-        return _row(logits)
+        return row_of(logits)
 
     def _normal(self, key: bytes) -> npt.NDArray[np.float32]:
         generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))

@@ -13,7 +13,7 @@ import msgspec
 from audit.fake import reply
 from audit.fake.echo import default_settings
 from audit.fake.engine import Engine
-from audit.fake.faults import FaultPoints
+from audit.fake.faults import FaultPoints, joined
 from audit.fake.refusal import RefusalError, error_body, type_error
 from audit.fake.request import parse
 from audit.fake.settings import FakeSettings
@@ -78,7 +78,9 @@ class Routes:
 
     async def answer(self, request: HttpRequest, connection: Connection) -> None:
         """Answer one request, whatever it is."""
-        if self._faults.loading(monotonic()):
+        if self._faults.refusing():
+            connection.abort()
+        elif self._faults.loading(monotonic()):
             await _json(connection, error_body(503, "Loading model", "unavailable_error"), status=503)
         elif not self._authorized(request):
             await _json(connection, error_body(401, "Invalid API Key", "authentication_error"), status=401)
@@ -119,16 +121,16 @@ class Routes:
             "modalities": {"vision": False, "video": False, "audio": False},
             # Random at every start there; at least another one at every start here.
             "media_marker": f"<__media_{self._start:032x}__>",
-            "endpoint_slots": settings.slots_endpoint,
+            "endpoint_slots": self._faults.offers("slots", settings),
             "endpoint_props": False,
-            "endpoint_metrics": settings.metrics,
+            "endpoint_metrics": settings.metrics and not settings.faults.metrics_missing,
             "ui": False,
             "ui_settings": {},
             "chat_template": _TEMPLATE,
             "chat_template_caps": {f"supports_{name}": name in _CAPS_GIVEN for name in _CAPS},
             "bos_token": self._vocabulary.pieces[BOS],
             "eos_token": self._vocabulary.pieces[EOS],
-            "build_info": settings.build_info,
+            "build_info": self._faults.build_info(settings.build_info),
             "is_sleeping": False,
             "cors_proxy_enabled": False,
         }
@@ -166,15 +168,25 @@ class Routes:
         await _json(connection, {"models": [model], "object": "list", "data": [data]})
 
     async def _slots(self, _request: HttpRequest, connection: Connection) -> None:
-        if not self._settings.slots_endpoint:
+        if not self._faults.offers("slots", self._settings):
             raise RefusalError(501, "This server does not support slots endpoint. Start it with `--slots`")
         await _json(connection, [reply.slot_state(slot, self._settings) for slot in self._engine.slots])
 
-    async def _slot_action(self, _request: HttpRequest, _connection: Connection) -> None:
-        raise RefusalError(501, "This server does not support slots action. Start it with `--slot-save-path`")
+    async def _slot_action(self, request: HttpRequest, connection: Connection) -> None:
+        """Erase a slot; to save and restore one is not imitated."""
+        if not self._settings.slot_save_path:
+            raise RefusalError(501, "This server does not support slots action. Start it with `--slot-save-path`")
+        name = request.path.rsplit("/", 1)[1]
+        if not name.isdecimal():
+            raise RefusalError(400, "Invalid slot ID")
+        if request.query.get("action") != "erase":
+            raise RefusalError(400, "Invalid action")
+        if int(name) >= len(self._engine.slots):
+            raise RefusalError(400, "Invalid slot ID")
+        await _json(connection, {"id_slot": int(name), "n_erased": self._engine.slots[int(name)].erase()})
 
     async def _metrics(self, _request: HttpRequest, connection: Connection) -> None:
-        if not self._settings.metrics:
+        if not self._faults.offers("metrics", self._settings):
             raise RefusalError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
         engine = self._engine
         text = engine.counters.text(processing=engine.processing, deferred=engine.deferred)
@@ -220,19 +232,33 @@ class Routes:
         await _json(connection, {"prompt": prompt})
 
     async def _completion(self, request: HttpRequest, connection: Connection) -> None:
-        asked = parse(_decoded(request.body), self._vocabulary, self._settings.ctx_per_slot)
-        tasks = [self._engine.submit(one, connection.gone) for one in asked]
-        if asked[0].stream:
-            await self._stream(tasks, connection)
+        if (pieces := self._faults.repeated(request.body)) is not None:
+            await connection.again(pieces)
             return
-        bodies: list[object] = []
+        ordinal = self._faults.arrive()
+        if (instead := self._faults.instead(ordinal)) is not None:
+            kind, headers = instead.content_type, instead.headers
+            await connection.reply(instead.status, instead.body, content_type=kind, headers=headers)
+            return
+        asked = parse(_decoded(request.body), self._vocabulary, self._settings.ctx_per_slot)
+        self._faults.lead(connection, ordinal, request.body)
+        try:
+            tasks = [
+                self._engine.submit(self._faults.understood(one), connection.gone, ordinal=ordinal) for one in asked
+            ]
+            await (self._stream(tasks, connection) if asked[0].stream else self._whole(tasks, connection))
+        finally:
+            connection.take_way(None)
+
+    async def _whole(self, tasks: list[Task], connection: Connection) -> None:
+        bodies: list[bytes] = []
         for task in tasks:
             event = await task.events.get()
             if not isinstance(event, Finished):
                 await self._failed(event, connection)
                 return
-            bodies.append(reply.whole(event, self._settings, self._vocabulary))
-        await _json(connection, bodies if len(bodies) > 1 else bodies[0])
+            bodies.append(self._event_body(event))
+        await connection.reply(200, joined(bodies))
 
     async def _failed(self, event: Event, connection: Connection) -> None:
         """Answer a task that did not finish; a client that went away gets no answer."""
@@ -253,17 +279,18 @@ class Routes:
                 if not begun:
                     await connection.begin_stream()
                     begun = True
-                await connection.send_event(_ENCODE(self._event_body(event)))
+                await connection.send_event(self._event_body(event))
                 if isinstance(event, RefusalError):
                     break
         await connection.end_stream()
 
-    def _event_body(self, event: Stepped | Finished | RefusalError) -> dict[str, object]:
+    def _event_body(self, event: Stepped | Finished | RefusalError) -> bytes:
         if isinstance(event, Stepped):
-            return reply.event(event, self._vocabulary)
+            body = reply.event(event, self._vocabulary)
+            return self._faults.event(body, event.generation, event.count - 1)
         if isinstance(event, Finished):
-            return reply.whole(event, self._settings, self._vocabulary)
-        return event.body
+            return self._faults.whole(reply.whole(event, self._settings, self._vocabulary), event.generation)
+        return _ENCODE(event.body)
 
 
 async def _json(connection: Connection, body: object, *, status: int = 200) -> None:

@@ -17,7 +17,7 @@ import h11
 
 from audit.errors import UsageError
 from audit.fake.engine import Engine
-from audit.fake.faults import FaultPoints
+from audit.fake.faults import FaultPoints, Proxy
 from audit.fake.model import ToyModel
 from audit.fake.routes import Routes
 from audit.fake.settings import FakeSettings
@@ -33,10 +33,12 @@ _BACKLOG = 512  # a wave of 64 members may connect at once
 class _Process:
     """What lives from one start of a server to the next."""
 
-    def __init__(self, settings: FakeSettings, vocabulary: Vocabulary, model: ToyModel) -> None:
-        faults = FaultPoints(settings.faults, started=monotonic())
-        self.engine = Engine(settings, vocabulary, model, faults)
-        self.routes = Routes(settings, vocabulary, self.engine, faults, start=monotonic_ns() // 1000)
+    def __init__(
+        self, settings: FakeSettings, vocabulary: Vocabulary, model: ToyModel, *, restarts: int, proxy: Proxy
+    ) -> None:
+        self.faults = FaultPoints(settings.faults, started=monotonic(), restarts=restarts, proxy=proxy)
+        self.engine = Engine(settings, vocabulary, model, self.faults)
+        self.routes = Routes(settings, vocabulary, self.engine, self.faults, start=monotonic_ns() // 1000)
         self.loop = asyncio.create_task(self.engine.run())
 
     async def stop(self) -> None:
@@ -65,6 +67,8 @@ class FakeServer:
         self._model = ToyModel(self.settings.vocabulary)
         self._connections: dict[asyncio.Task[None], Connection] = {}
         self._process: _Process | None = None
+        self._launches = 0
+        self._proxy = Proxy()
         self._listener: asyncio.Server | None = None
 
     @property
@@ -100,7 +104,10 @@ class FakeServer:
         self._launch()
 
     def _launch(self) -> None:
-        self._process = _Process(self.settings, self._vocabulary, self._model)
+        self._process = _Process(
+            self.settings, self._vocabulary, self._model, restarts=self._launches, proxy=self._proxy
+        )
+        self._launches += 1
         # An engine that broke answers nobody any more: better that clients see closed connections than wait.
         self._process.loop.add_done_callback(self._engine_ended)
 
@@ -111,6 +118,13 @@ class FakeServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
         if self._process is not None:
             await self._process.stop()
+
+    async def _replace_process(self) -> None:
+        """Put a new process in the place of the old one where a fault wants it and nothing runs."""
+        process = self._process
+        if process is not None and process.faults.replaced() and not process.engine.processing:
+            self._launch()
+            await process.stop()
 
     def _engine_ended(self, task: asyncio.Task[None]) -> None:
         self._abort_connections()
@@ -132,6 +146,7 @@ class FakeServer:
         """Answer the requests of one connection until one side closes it."""
         try:
             while self._process is not None and (request := await connection.receive()) is not None:
+                await self._replace_process()
                 await self._process.routes.answer(request, connection)
         except h11.RemoteProtocolError:
             await connection.reply(400, b"", content_type="text/plain")

@@ -1,45 +1,20 @@
 """Settings: what one fake server is asked to be.
 
-In: keyword arguments. Out: frozen dataclasses. Nothing is started here, and nothing is read from files or the
-environment. Every fault is one switch of `Faults`; a server without any is a clean llama-server look-alike.
+In: keyword arguments. Out: a frozen dataclass. Nothing is started here, and nothing is read from files or the
+environment. A server without any switch of `Faults` is a clean llama-server look-alike.
 """
 
 from dataclasses import dataclass, field
 
 from audit.errors import UsageError
+from audit.fake.switches import Faults, switches
 
-__all__ = ["FakeSettings", "Faults"]
+__all__ = ["FakeSettings"]
 
 # Specials, printable ASCII and the newline: fewer ids than these could not spell an ASCII prompt.
 _VOCABULARY_MIN = 99
-
-
-@dataclass(frozen=True)
-class Faults:
-    """What is wrong with a fake server: one switch a fault, all off by default.
-
-    Attributes:
-        one_ulp: the index of the completion (0-based, counted over the completed generations of one process) of whose
-            middle step the last reported top-k logprob is moved down by one ULP; nothing if it reports no logprobs.
-        seed_ignored: every request is sampled with seed 0, whatever it asks and whatever is echoed.
-        temperature_ignored: every request is sampled at temperature 0, whatever it asks and whatever is echoed.
-        serialized: one request is processed at a time, although every reply is 200 and names the slot as asked.
-        jitter_concurrent: logits move by rounding noise in a decode that holds more than one slot.
-        jitter_mixed_batch: the same, but only where another slot of the decode holds a different prompt.
-        jitter_cached: logits move by rounding noise in a reply whose `cache_n` is above 0.
-        loading_s: seconds after each start in which every route answers 503 `Loading model`.
-        swap_after: the count of completions after which another model (same identity) answers.
-    """
-
-    one_ulp: int | None = None
-    seed_ignored: bool = False
-    temperature_ignored: bool = False
-    serialized: bool = False
-    jitter_concurrent: bool = False
-    jitter_mixed_batch: bool = False
-    jitter_cached: bool = False
-    loading_s: float = 0.0
-    swap_after: int | None = None
+# Faults that count something of which there is at least one.
+_COUNTS = frozenset({"jitter_once_in", "prompt_truncated", "slot_wrapped"})
 
 
 @dataclass(frozen=True)
@@ -55,6 +30,7 @@ class FakeSettings:
         prefill_ms_per_token: time that each prompt token adds to its decode.
         metrics: whether `/metrics` answers or is a 501.
         slots_endpoint: whether `/slots` answers or is a 501.
+        slot_save_path: whether the server was given one; without it a slot's actions are a 501.
         api_key: the key that every route but `/health` asks for, or None.
         api_prefix: what every path begins with, such as `/llm`.
         build_info: the build that `/props` names.
@@ -73,6 +49,7 @@ class FakeSettings:
     prefill_ms_per_token: float = 0.02
     metrics: bool = True
     slots_endpoint: bool = True
+    slot_save_path: bool = False
     api_key: str | None = None
     api_prefix: str = ""
     build_info: str = "b0-fake"
@@ -88,8 +65,10 @@ class FakeSettings:
             value = getattr(self, name)
             if not value >= low:
                 raise UsageError(f"fake server: {name} is {value}, but must be at least {low}")
-        if self.faults.loading_s < 0:
-            raise UsageError(f"fake server: faults.loading_s is {self.faults.loading_s}, but must be at least 0")
+        for switch in switches():
+            value, low = getattr(self.faults, switch.name), int(switch.name in _COUNTS)
+            if value is not None and not value >= low:
+                raise UsageError(f"fake server: faults.{switch.name} is {value}, but must be at least {low}")
         if self.api_prefix and (not self.api_prefix.startswith("/") or self.api_prefix.endswith("/")):
             raise UsageError(
                 f"fake server: api_prefix is {self.api_prefix!r}", hint="begin it with / and end it without"

@@ -65,12 +65,16 @@ class Task:
         id: counts up from 0 within a process.
         request: what was asked.
         gone: says whether the client has gone away.
+        ordinal: the index of the HTTP request that it came with, counted from 0 within a process.
+        waited: whether it had to wait for a slot.
         events: what the reply is made of, in order.
     """
 
     id: int
     request: Request
     gone: Callable[[], bool]
+    ordinal: int = 0
+    waited: bool = False
     events: "Queue[Event]" = field(default_factory=Queue)
 
 
@@ -100,6 +104,9 @@ class Generation:
         self.stop_type = "none"
         self.stopping_word = ""
         self.truncated = False
+        # Which rounding noise moves all its rows, 0 for none, and how many equal requests came before: for faults only.
+        self.salt = 0
+        self.repeats = 0
         # The whole context as little-endian int32, which is what the model hashes.
         self.context = bytearray(b"".join([token.to_bytes(4, "little") for token in self.prompt]))
         self.prompt_started_s = 0.0
@@ -191,6 +198,13 @@ class Slot:
         if self.running is None:
             return len(self.content)
         return self.running.prompt_done + max(0, len(self.running.steps) - 1)
+
+    def erase(self) -> int:
+        """Forget what the slot holds, unless it is used, and return how many tokens that were."""
+        count = len(self.content) if self.running is None else 0
+        if self.running is None:
+            self.content = ()
+        return count
 
     def release(self, now: float) -> None:
         """Keep the tokens of the generation that ran here, and be free; `now` in monotonic seconds."""

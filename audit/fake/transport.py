@@ -6,27 +6,28 @@ over the wire is exactly what is asked for. It knows no routes. Errors close the
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import h11
 
-__all__ = ["Connection", "HttpRequest"]
+__all__ = ["JSON", "Connection", "HttpRequest"]
 
 _IDLE_S_MAX = 5
 _REPLIES_MAX = 100
 _READ_BYTES = 65536
-_JSON = "application/json; charset=utf-8"
+JSON = "application/json; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request: method, path without the query, headers with lower-case names, body."""
+    """One request: method, path without the query, the query's fields, headers with lower-case names, body."""
 
     method: str
     path: str
+    query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
 
@@ -45,6 +46,8 @@ class Connection:
         self._left_over = b""
         self._replies = 0
         self._closing = False
+        self._way: Callable[[Connection, bytes], Awaitable[None]] | None = None
+        self._copy: list[bytes] | None = None
 
     def gone(self) -> bool:
         """Say whether the client has closed its side."""
@@ -52,10 +55,30 @@ class Connection:
 
     def abort(self) -> None:
         """Drop the connection at once, unsent bytes included."""
+        self._closing = True
         self._writer.transport.abort()
+
+    def take_way(
+        self, way: "Callable[[Connection, bytes], Awaitable[None]] | None", *, copy: list[bytes] | None = None
+    ) -> None:
+        """Send what follows by a way of its own, and add each piece to a copy; None is the straight way, and none."""
+        self._way, self._copy = way, copy
+
+    async def put(self, data: bytes) -> None:
+        """Put bytes on the wire and wait until there is room for more."""
+        if data and not self._writer.is_closing():
+            self._writer.write(data)
+            await self._writer.drain()
+
+    async def wait_gone(self) -> None:
+        """Wait until the client closes its side."""
+        self._closing = True
+        while not self._reader.at_eof():
+            await self._reader.read(_READ_BYTES)
 
     async def close(self) -> None:
         """Close the connection after everything is sent."""
+        self._closing = True
         self._writer.close()
         try:
             await self._writer.wait_closed()
@@ -93,7 +116,7 @@ class Connection:
     async def _feed(self, parser: h11.Connection) -> bool:
         """Pass more bytes to the parser, and say whether there were any."""
         if parser.they_are_waiting_for_100_continue:
-            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            await self.put(b"HTTP/1.1 100 Continue\r\n\r\n")
             parser.send(h11.InformationalResponse(status_code=100, headers=[]))
         try:
             async with asyncio.timeout(_IDLE_S_MAX):
@@ -107,11 +130,13 @@ class Connection:
     def _request(self, head: h11.Request, body: bytes) -> HttpRequest:
         headers = {name.decode("ascii"): value.decode("latin-1") for name, value in head.headers}
         self._closing = headers.get("connection", "").lower() == "close" or head.http_version != b"1.1"
-        target = head.target.decode("latin-1")
-        return HttpRequest(method=head.method.decode("ascii"), path=urlsplit(target).path, headers=headers, body=body)
+        target = urlsplit(head.target.decode("latin-1"))
+        query = {name: values[0] for name, values in parse_qs(target.query).items()}
+        method = head.method.decode("ascii")
+        return HttpRequest(method=method, path=target.path, query=query, headers=headers, body=body)
 
     async def reply(
-        self, status: int, body: bytes, *, content_type: str = _JSON, headers: Mapping[str, str] | None = None
+        self, status: int, body: bytes, *, content_type: str = JSON, headers: Mapping[str, str] | None = None
     ) -> None:
         """Send a whole reply.
 
@@ -124,25 +149,26 @@ class Connection:
         if status >= HTTPStatus.BAD_REQUEST:
             self._closing = True
         fields = {**(headers or {}), "Content-Type": content_type, "Content-Length": str(len(body))}
-        self._write(self._head(status, fields) + body)
-        await self._writer.drain()
+        await self._send(self._head(status, fields) + body)
 
     async def begin_stream(self) -> None:
         """Send the head of a stream of events."""
         fields = {"X-Accel-Buffering": "no", "Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}
-        self._write(self._head(HTTPStatus.OK, fields))
-        await self._writer.drain()
+        await self._send(self._head(HTTPStatus.OK, fields))
 
     async def send_event(self, data: bytes) -> None:
         """Send one event of a stream, as one chunk."""
         event = b"data: " + data + b"\n\n"
-        self._write(b"%x\r\n%b\r\n" % (len(event), event))
-        await self._writer.drain()
+        await self._send(b"%x\r\n%b\r\n" % (len(event), event))
 
     async def end_stream(self) -> None:
         """Send the last chunk."""
-        self._write(b"0\r\n\r\n")
-        await self._writer.drain()
+        await self._send(b"0\r\n\r\n")
+
+    async def again(self, pieces: list[bytes]) -> None:
+        """Send an old reply as it was sent before."""
+        for piece in pieces:
+            await self._send(piece)
 
     def _head(self, status: int, fields: Mapping[str, str]) -> bytes:
         self._replies += 1
@@ -159,6 +185,8 @@ class Connection:
         ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
-    def _write(self, data: bytes) -> None:
-        """Put bytes on the wire: all of them pass here."""
-        self._writer.write(data)
+    async def _send(self, data: bytes) -> None:
+        """Send a piece of a reply: all of them pass here."""
+        if self._copy is not None:
+            self._copy.append(data)
+        await (self.put(data) if self._way is None else self._way(self, data))

@@ -208,5 +208,14 @@ def shorter_top_k(run: Forgery) -> None:
     run.restream(digest, lines)
 
 
+def top_k_twice(run: Forgery) -> None:
+    """Let one step list an id twice, in all trials alike."""
+    digest = run.reply("baseline/greedy/a")["logprob"]
+    lines = run.steps(digest)
+    lines[4][2][1] = lines[4][2][0]
+    run.restream(digest, lines)
+
+
 add("logprobs_rounded", "findings", "logprobs are float32 values", rounded)
 add("top_k_shortened", "findings", "as many entries as asked", shorter_top_k)
+add("top_k_twice", "streams", "a step that lists an id twice is a hole", top_k_twice)

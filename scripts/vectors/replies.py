@@ -82,7 +82,6 @@ add("prompt_was_shorter", "counts", COUNTS, counted(REPEAT, tokens_evaluated=5, 
 add("more_was_generated", "counts", COUNTS, counted(REPEAT, predicted_n=100, tokens_predicted=3))
 add("answer_too_long", "counts", COUNTS, answered(lambda lines: lines.append(lines[-1])))
 add("id_beyond_the_vocabulary", "findings", ORDER, answered(lambda lines: lines[4][2][0].__setitem__(0, 10**6)))
-add("id_twice_in_a_top_k", "findings", ORDER, answered(lambda lines: lines[4][2].__setitem__(1, lines[4][2][0])))
 add("top_k_reversed", "findings", ORDER, answered(lambda lines: lines[4][2].reverse()))
 add(
     "logprob_above_zero",

@@ -71,6 +71,13 @@ class Toy:
         return steps
 
 
+def is_hole(step: Step, n_probs: int) -> bool:
+    """Tell whether a step lacks something that was asked for."""
+    _, own, entries = step
+    ids = {token for token, _ in entries}
+    return None in [own, *(value for _, value in entries)] or not len(ids) == len(entries) >= n_probs
+
+
 class Made:
     """A run in memory: edit `lines` and `files`, then write it."""
 
@@ -152,7 +159,7 @@ class Made:
         head = {"dialect": "completion", "format": 1, "n_probs": n_probs}
         logprob = self.store("streams", b"".join(map(canonical, [head, *steps])), ".jsonl")
         token = "sha256:" + sha(canonical([step[0] for step in steps]))
-        holes = sum(step[1] is None and not step[2] for step in steps) if n_probs else 0
+        holes = sum(is_hole(step, n_probs) for step in steps) if n_probs else 0
         return {"logprob": logprob, "token": token, "steps": len(steps), "holes": holes}
 
     def line(self, kind: str, **more: JSON) -> dict[str, Any]:

@@ -87,12 +87,26 @@ def test_a_stream_is_written_one_step_a_line() -> None:
     assert STREAM.tokens == (7, 8, 9)
 
 
-def test_a_step_without_an_entry_or_a_logprob_is_a_hole_where_logprobs_were_asked_for() -> None:
-    """What the server did not say is equal to nothing; a stream asked for with n_probs 0 has no holes."""
-    assert [step.is_hole for step in STREAM.steps] == [False, True, True]
-    assert STREAM.holes == 2
-    assert Stream(2, (Step(7, None, ((7, -0.5), (9, -1.25))),)).holes == 1
+def test_steps_without_entry_are_holes_only_where_logprobs_were_asked_for() -> None:
+    """A stream asked for with n_probs 0 has no entries and no holes."""
+    assert Stream(2, (Step(7, None, ()),)).holes == 1
     assert Stream(0, (Step(7, None, ()),)).holes == 0
+
+
+LACKING = {
+    "no logprob of its own": Step(7, None, ((7, -0.5), (9, -1.25))),
+    "a null in the top-k": Step(7, -0.5, ((7, -0.5), (9, None))),
+    "a short top-k": Step(7, -0.5, ((7, -0.5),)),
+    "no top-k": Step(7, 0.0, ()),
+    "an id twice": Step(7, -0.5, ((7, -0.5), (7, -0.5))),
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_a_step_that_lacks_anything_is_a_hole(what: str) -> None:
+    """Missing, null, short and duplicate data is equal to nothing, so such a stream is not its own copy."""
+    whole = Step(7, -0.5, ((7, -0.5), (9, -1.25)))
+    assert (Stream(2, (whole,)).holes, Stream(2, (whole, LACKING[what], whole)).holes) == (0, 1)
 
 
 CHANGES = {
