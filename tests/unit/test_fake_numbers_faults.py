@@ -19,7 +19,7 @@ SEEDED = SAMPLED | {"seed": 3}
 CACHED = {"cache_prompt": True}
 FORCED = {"grammar": "root ::= <[107]> <[108]> <[109]>", "n_predict": 3}
 # The cache of one slot: a short prompt, a long one for the first time, again, once more, then half of it and all.
-CACHE = [
+CACHE: list[dict[str, Any]] = [
     {"prompt": B},
     *[{"prompt": LONG, **CACHED}] * 3,
     {"prompt": B},
