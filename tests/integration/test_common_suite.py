@@ -474,7 +474,7 @@ def test_the_fake_answers_as_a_real_server_does(name: str, fake: Target, live: T
 
 @pytest.mark.live
 def test_the_fake_erases_slots_as_a_real_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a path to save slots at, an action has the same status, keys and errors; the slot is taken modulo and empty."""
+    """With a path to save slots at, an action has the same status, keys and errors, and an erased slot is empty."""
     pytest.importorskip("xllamacpp")
     model = resolve_model("tiny-llama-f32")
     save = LaunchSettings(slots=SLOTS, ctx_per_slot=CTX, threads=1)
