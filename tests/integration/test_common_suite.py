@@ -17,7 +17,7 @@ import pytest
 
 from audit.fake import FakeSettings, FakeThread
 from audit.local import owned
-from audit.local.launch import LaunchSettings
+from audit.local.launch import LaunchSettings, embedded_fields
 from audit.local.models import resolve_model
 from audit.local.owned import start_embedded
 
@@ -478,9 +478,8 @@ def test_the_fake_erases_slots_as_a_real_server_does(tmp_path: Path, monkeypatch
     pytest.importorskip("xllamacpp")
     model = resolve_model("tiny-llama-f32")
     save = LaunchSettings(slots=SLOTS, ctx_per_slot=CTX, threads=1)
-    original = owned.embedded_fields
     monkeypatch.setattr(
-        owned, "embedded_fields", lambda *a, **k: original(*a, **k) | {"slot_save_path": f"{tmp_path}/"}
+        owned, "embedded_fields", lambda *a, **k: embedded_fields(*a, **k) | {"slot_save_path": f"{tmp_path}/"}
     )
     fake_settings = FakeSettings(slots=SLOTS, ctx_per_slot=CTX, vocabulary=VOCABULARY, slot_save_path=True)
     with FakeThread(fake_settings) as fake, start_embedded(model, save, log_dir=tmp_path) as live:
