@@ -54,7 +54,8 @@ def _found(case: Case) -> str:
         by_verdict.setdefault(verdict, []).append(condition)
     parts = [f"{verdict}: {', '.join(conditions)}" for verdict, conditions in by_verdict.items()]
     if case.failed:
-        parts.append(f"`{case.failed.kind}` in the record")
+        kept = {True: ", its body kept", False: ", no body came", None: ", what arrived kept"}[case.failed.kept]
+        parts.append(f"`{case.failed.kind}`: {case.failed.message}{kept}")
     if case.instrument:
         parts.append("instrument: " + ", ".join(f"{name} {status}" for name, status in case.instrument.items()))
     weak = sorted({word for words in case.qualifiers.values() for word in words})

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from audit.fake import FakeSettings, Faults
 from scripts import fault_mixtures, sensitivity
-from scripts.fault_cases.running import Judged
+from scripts.fault_cases.plans import requests
+from scripts.fault_cases.running import Judged, judge, record
 
 TRIALS = 1000
 
@@ -22,10 +24,25 @@ def test_a_thousand_smallest_faults_are_found_and_located(tmp_path: Path) -> Non
     assert sensitivity.measure(tmp_path / "run", TRIALS, 7) == sensitivity.Counts(TRIALS, TRIALS, TRIALS, ())
 
 
+def test_one_request_in_a_thousand_is_found(tmp_path: Path) -> None:
+    """Of a thousand repeats the one that was hit is not identical, and the cell is not either."""
+    plan = sensitivity.plan_of(TRIALS)
+    faults = Faults(jitter_once_in=TRIALS)
+    record(
+        tmp_path / "run", plan, FakeSettings(slots=1, step_ms=0.0, prefill_ms_per_token=0.0, faults=faults), direct=True
+    )
+    judged = judge(tmp_path / "run")
+    assert judged.disagreements == []
+    cell = judged.cells["repeat_greedy"]
+    hit = requests(plan)[TRIALS - 1][0]
+    assert (cell["verdict"], cell["usable"], cell["logprob_identical"]) == ("token-identical", TRIALS, TRIALS - 1)
+    assert cell["witness"]["trial"] == hit
+
+
 def test_the_measurement_fails_where_a_fault_is_missed_or_raised(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A server that plants nothing is not mistaken for a programme that finds everything, nor the reverse."""
+    """A server that plants nothing is not mistaken for a program that finds everything, nor the reverse."""
     for clean, faulty in ((0, 9), (1, 10), (0, 10)):
         counts = {None: sensitivity.Counts(10, clean, 0, ()), 1: sensitivity.Counts(10, faulty, faulty, ())}
         monkeypatch.setattr(sensitivity, "measure", lambda _folder, _count, seed, counts=counts: counts[seed])
