@@ -5,6 +5,7 @@ still loads (503), a wrong key (401, `/health` excepted), an unknown path (404),
 of the web page, of chat, of other vendors' dialects and of embeddings are not there.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from time import monotonic, time
 
@@ -176,14 +177,14 @@ class Routes:
         """Erase a slot; to save and restore one is not imitated."""
         if not self._settings.slot_save_path:
             raise RefusalError(501, "This server does not support slots action. Start it with `--slot-save-path`")
-        name = request.path.rsplit("/", 1)[1]
-        if not name.isdecimal():
+        # The number is read as far as it goes, and taken modulo the slots, as that of a completion is.
+        number = re.match(r"[+-]?[0-9]+", request.path.rsplit("/", 1)[1])
+        if number is None:
             raise RefusalError(400, "Invalid slot ID")
         if request.query.get("action") != "erase":
             raise RefusalError(400, "Invalid action")
-        if int(name) >= len(self._engine.slots):
-            raise RefusalError(400, "Invalid slot ID")
-        await _json(connection, {"id_slot": int(name), "n_erased": self._engine.slots[int(name)].erase()})
+        slot = self._engine.slots[int(number[0]) % len(self._engine.slots)]
+        await _json(connection, {"id_slot": int(number[0]), "n_erased": slot.erase()})
 
     async def _metrics(self, _request: HttpRequest, connection: Connection) -> None:
         if not self._faults.offers("metrics", self._settings):

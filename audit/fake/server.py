@@ -124,6 +124,7 @@ class FakeServer:
         process = self._process
         if process is not None and process.faults.replaced() and not process.engine.processing:
             self._launch()
+            process.loop.remove_done_callback(self._engine_ended)
             await process.stop()
 
     def _engine_ended(self, task: asyncio.Task[None]) -> None:

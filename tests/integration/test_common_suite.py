@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from audit.fake import FakeSettings, FakeThread
-from audit.local.launch import LaunchSettings
+from audit.local import owned
+from audit.local.launch import LaunchSettings, embedded_fields
 from audit.local.models import resolve_model
 from audit.local.owned import start_embedded
 
@@ -415,6 +416,15 @@ EXCHANGES: dict[str, tuple[str, str, object]] = {
     "slot action, unknown slot": ("POST", "/slots/99?action=erase", {}),
     "change of props": ("POST", "/props", {}),
 }
+# The same of servers that may save slots.
+SLOT_ACTIONS: dict[str, tuple[str, str, object]] = {
+    "erase": ("POST", "/slots/1?action=erase", {}),
+    "slot beyond the slots": ("POST", "/slots/99?action=erase", {}),
+    "slot with a letter behind": ("POST", "/slots/1x?action=erase", {}),
+    "slot that is no number": ("POST", "/slots/one?action=erase", {}),
+    "unknown action": ("POST", "/slots/1?action=novel", {}),
+    "no action": ("POST", "/slots/1", {}),
+}
 # Errors that quote a library or the vocabulary: the words differ, the rest does not.
 QUOTING = {"body is no JSON", "body is empty", "grammar past its end", "grammar, unknown id"}
 
@@ -460,3 +470,30 @@ def test_the_fake_answers_as_a_real_server_does(name: str, fake: Target, live: T
     assert shape(name, responses[0]) == shape(name, responses[1])
     if responses[0].headers["content-type"].startswith("application/json"):
         assert list(responses[0].json()) == list(responses[1].json()) or isinstance(responses[0].json(), list)
+
+
+@pytest.mark.live
+def test_the_fake_erases_slots_as_a_real_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a path to save slots at, an action has the same status, keys and errors, and an erased slot is empty."""
+    pytest.importorskip("xllamacpp")
+    model = resolve_model("tiny-llama-f32")
+    save = LaunchSettings(slots=SLOTS, ctx_per_slot=CTX, threads=1)
+    monkeypatch.setattr(
+        owned, "embedded_fields", lambda *a, **k: embedded_fields(*a, **k) | {"slot_save_path": f"{tmp_path}/"}
+    )
+    fake_settings = FakeSettings(slots=SLOTS, ctx_per_slot=CTX, vocabulary=VOCABULARY, slot_save_path=True)
+    with FakeThread(fake_settings) as fake, start_embedded(model, save, log_dir=tmp_path) as live:
+        erased = []
+        for server in (fake, live):
+            with connected(server) as client:
+                complete(client)
+                erased.append(client.post(f"/slots/{1 + SLOTS}?action=erase", json={}).json())
+                again = complete(client, cache_prompt=True)
+                assert again["timings"]["cache_n"] == 0
+        assert erased[0] == erased[1] == {"id_slot": 1 + SLOTS, "n_erased": len(PROMPT) + 6 - 1}
+        for name, (method, path, body) in SLOT_ACTIONS.items():
+            responses = []
+            for server in (fake, live):
+                with connected(server) as client:
+                    responses.append(client.request(method, path, json=body))
+            assert shape(name, responses[0]) == shape(name, responses[1])

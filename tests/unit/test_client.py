@@ -192,6 +192,13 @@ def test_what_breaks_off_is_a_failure_that_keeps_what_came(what: str) -> None:
     assert len(server.asked) == 1
 
 
+def test_bytes_beyond_the_promised_length_answer_nobody() -> None:
+    """A Content-Length that is too short cuts the body, and what follows it is no reply to the next request."""
+    found, _ = ask(lambda _: reply(b"abcdef", length=3), times=2)
+    assert [exchange.body for exchange in found] == [b"abc", b""]
+    assert [exchange.failure and exchange.failure[0] for exchange in found] == [None, "transport"]
+
+
 def test_an_unreachable_port_is_a_failed_connection() -> None:
     """Nothing was sent, nothing arrived."""
     with socket.socket() as closed:

@@ -76,6 +76,18 @@ def test_a_prefix_is_part_of_every_path() -> None:
         assert client.get(fake.url.removesuffix("/llm") + "/props").status_code == 404
 
 
+def test_a_slot_is_erased_where_there_is_a_path_to_save_it() -> None:
+    """Its tokens are counted and gone; the number is taken modulo the slots; without a path an action is a 501."""
+    with FakeThread(FakeSettings(slots=2, slot_save_path=True)) as fake, client_of(fake.url) as client:
+        steps = client.post("/completion", json=BODY | {"id_slot": 1, "cache_prompt": True}).json()["tokens_cached"]
+        answers = [client.post(f"/slots/{name}?action=erase") for name in ("3", "1", "one")]
+        assert [answer.status_code for answer in answers] == [200, 200, 400]
+        assert [answer.json().get("n_erased") for answer in answers] == [steps, 0, None]
+        assert client.post("/slots/1?action=save").status_code == 400
+        again = client.post("/completion", json=BODY | {"id_slot": 1, "cache_prompt": True}).json()
+        assert again["timings"]["cache_n"] == 0
+
+
 @pytest.mark.parametrize(("field", "path"), [("metrics", "/metrics"), ("slots_endpoint", "/slots")])
 def test_what_is_not_offered_is_a_501_and_said_in_props(field: str, path: str) -> None:
     """A switched-off endpoint names the flag that would switch it on."""

@@ -133,6 +133,17 @@ def test_no_key_for_entries_means_no_entries() -> None:
     assert [step.top for step in read(completion_probabilities=...).steps] == [(), (), ()]
 
 
+def test_a_reply_to_an_empty_prompt_has_no_steps() -> None:
+    """Nothing was generated, which is a reply with nothing to compare and no error."""
+    parsed = read(tokens=[], tokens_predicted=0, completion_probabilities=...)
+    assert (parsed.steps, parsed.tokens) == ((), ())
+
+
+def test_an_entry_of_the_end_of_a_sequence_has_no_bytes() -> None:
+    """Its text and its bytes are empty, and its logprob counts like any other."""
+    assert read(completion_probabilities=[entry(5) | {"token": "", "bytes": []}, entry(6), entry(7)]).steps == STEPS
+
+
 def test_equal_tokens_share_the_entries_in_order() -> None:
     """Where one of two equal tokens has no entry, the entry goes to the first; the second is the hole."""
     parsed = read(tokens=[5, 5, 7], completion_probabilities=[entry(5), entry(7)])
