@@ -89,6 +89,13 @@ class State:
     props: str | None
     process: Process
 
+    @property
+    def busy(self) -> bool:
+        """Whether a slot works or a request waits, as far as the server tells."""
+        printed = self.metrics or {}
+        waiting = {printed.get("requests_processing"), printed.get("requests_deferred")}
+        return any(processing for _, processing, _ in self.slots or []) or not waiting <= {None, "0"}
+
 
 def _metrics(exchange: Exchange) -> dict[str, str | None] | None:
     if exchange.status != _STATUS_OK or exchange.failure is not None:
