@@ -16,9 +16,25 @@ from audit.record import Attested, Complete, End, Invoke, Line, Resume, ServerLi
 from audit.store import DERIVED_SUMS, PARTIAL, STORES, SUMS, Run, RunWriter
 from audit.stream import digest
 
-__all__ = ["Unsealed"]
+__all__ = ["Unsealed", "refuse_finished"]
 
 _TOP = {"manifest.json", "plan.json", HISTORY, "registration", *STORES}
+
+
+def refuse_finished(folder: Path) -> None:
+    """Refuse a folder that holds no run, a sealed one, or one that never began.
+
+    Raises: UsageError.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder of a run", hint="give the folder that `run` named")
+    if (folder / SUMS).exists():
+        raise UsageError(f"{folder} is sealed, so nothing is left to do", hint=f"determinism report {folder}")
+    if not (folder / "manifest.json").is_file():
+        raise UsageError(
+            f"{folder} never began: it holds no manifest.json, and nothing was sent",
+            hint="remove it and give the whole command again, without --resume",
+        )
 
 
 class Unsealed:
@@ -29,16 +45,8 @@ class Unsealed:
     """
 
     def __init__(self, folder: Path) -> None:
+        refuse_finished(folder)
         self.folder = folder
-        if not folder.is_dir():
-            raise UsageError(f"{folder} is no folder of a run", hint="give the folder that `run` named")
-        if (folder / SUMS).exists():
-            raise UsageError(f"{folder} is sealed, so nothing is left to do", hint=f"determinism report {folder}")
-        if not (folder / "manifest.json").is_file():
-            raise UsageError(
-                f"{folder} never began: it holds no manifest.json, and nothing was sent",
-                hint="remove it and give the whole command again, without --resume",
-            )
         self.history = History.take_up(folder)
         try:
             self._refuse_strangers()
