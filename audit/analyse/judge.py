@@ -106,9 +106,7 @@ class _Judge:
         self.facts = cache(lambda unit: evidence.facts(self.units[unit]))
         self.text = cache(self._text)
         self.outcome = cache(evidence.outcome)
-        canaries = [one.trial.trial for one in evidence.planned.values() if one.trial.role == "canary"]
-        files = [outcome.file for outcome in map(self.outcome, canaries) if outcome is not None]
-        self.canary_moved = len(files) == len(canaries) and len(set(files)) > 1
+        self.canary_moved = len(evidence.canaries) > 1
         # The prompts whose baseline gave a stream, by the stream's digest; equal prompts have one digest.
         self.owners: dict[str, set[str | None]] = defaultdict(set)
         for one in evidence.planned.values():
