@@ -72,11 +72,12 @@ def _warn_of_slots(sitting: Sitting, blocks: tuple[Block, ...], warn: Callable[[
         )
 
 
-async def _sit_down(order: Order, target: Target, writer: RunWriter, client: Client) -> Sitting:
+async def _sit_down(
+    order: Order, blocks: tuple[Block, ...], target: Target, writer: RunWriter, client: Client
+) -> Sitting:
     """Ask a server who it is and freeze the prompts; nothing is generated."""
     attested = await attest(client, writer.put_fact)
     declared = declared_by(target)
-    blocks = order.plan.unfold(order.registered)
     prompts: dict[str, PromptFact] = {}
     for key, (name, block) in _needed_prompts(order.plan, blocks).items():
         prompts[key] = await freeze(client, order.plan.prompts[name].filled(order.registered, block), name=name)
@@ -154,7 +155,7 @@ async def capture(
         try:
             for target in targets:
                 client = await stack.enter_async_context(Client(target.address, timeout_s=order.plan.timeout_s))
-                sittings.append(await _sit_down(order, target, writer, client))
+                sittings.append(await _sit_down(order, blocks, target, writer, client))
                 _check_lengths(sittings[-1], blocks)
                 _warn_of_slots(sittings[-1], blocks, warn)
         except (DeterminismError, asyncio.CancelledError):

@@ -18,11 +18,15 @@ _FINAL = ("slots", "not owned")
 
 @dataclass(kw_only=True)
 class Tried:
-    """The last attempt at a unit: its number, its first line, the process that made it, the replies of each trial."""
+    """The last attempt at a unit: its number, its first line, the process that made it, the replies of each trial.
+
+    `closed` says that the server was looked at again afterwards.
+    """
 
     number: int
     since: int
     process: int
+    closed: bool = False
     replies: dict[str, int] = field(default_factory=dict)
 
     def whole(self, trial: Trial) -> bool:
@@ -49,7 +53,9 @@ class Past:
         left = [unit for unit in block.units if self.skips.get(unit.unit) not in _FINAL]
         tried = [self.tried.get(unit.unit) for unit in left]
         done = [
-            one for one, unit in zip(tried, left, strict=True) if one is not None and all(map(one.whole, unit.trials))
+            one
+            for one, unit in zip(tried, left, strict=True)
+            if one is not None and one.closed and all(map(one.whole, unit.trials))
         ]
         since = [one.since for one in done]
         return len(done) == len(left) and len({one.process for one in done}) <= 1 and since == sorted(since)
@@ -93,8 +99,10 @@ def read_past(lines: Iterable[Line], labels: Iterable[str]) -> tuple[dict[str, P
                 past.process, past.ended = line.attested.process, line.phase == "end"
             case Skip():
                 past.skips[line.unit] = line.reason
-            case Snapshot(unit=str(unit)) | Invoke(unit=unit):
-                _tried(past, unit, line.attempt, line.n, process)
+            case Snapshot(unit=str(unit), when=when):
+                _tried(past, unit, line.attempt, line.n, process).closed = when == "after"
+            case Invoke():
+                _tried(past, line.unit, line.attempt, line.n, process)
             case Complete():
                 tried = _tried(past, line.unit, line.attempt, line.n, process)
                 if line.reply is not None:

@@ -1073,7 +1073,8 @@ class Walk:
             server.resumed, server.current, server.again = True, None, set()
             for name in {*server.attempts, *server.skips}:
                 tried, unit = server.attempts.get(name), self.run.units[name]
-                if not tried or not all(map(tried[-1].complete, unit.trials)) or self.scattered(server, unit.block):
+                done = tried and tried[-1].after and all(map(tried[-1].complete, unit.trials))
+                if not done or self.scattered(server, unit.block):
                     server.again.add(unit.block)
             around = [unit.block for unit in self.run.order[max(server.next - 1, 0) : server.next + 1]]
             server.again.update(block for block in around if around.count(block) > 1)
