@@ -5,6 +5,7 @@ In goes a parsed reply with its trial, out comes a `Reply`. Nothing is sent here
 
 from collections.abc import Sequence
 
+from audit.errors import ReplyError
 from audit.plan import Plan
 from audit.record import Joined, Reply, RowsFact
 from audit.rows import Rows
@@ -16,6 +17,8 @@ from audit.wire import Parsed
 
 __all__ = ["keep_reply"]
 
+MS_PER_S = 1000.0
+
 
 def keep_reply(parsed: Parsed, trial: Trial, joined: Sequence[Parsed], *, plan: Plan, writer: RunWriter) -> Reply:
     """Store what a reply said and return its facts.
@@ -26,7 +29,12 @@ def keep_reply(parsed: Parsed, trial: Trial, joined: Sequence[Parsed], *, plan: 
         joined: on the last request of `prefixes` the replies of all its requests, else empty.
         plan: the plan of the run.
         writer: the store.
+
+    Raises: ReplyError where the server claims to have worked longer than any reply may take.
     """
+    for spent_ms in (parsed.timings.prompt_ms, parsed.timings.predicted_ms):
+        if spent_ms is not None and not 0 <= spent_ms <= plan.timeout_s * MS_PER_S:
+            raise ReplyError(f"the timings say {spent_ms!r} ms, of at most {plan.timeout_s:g} s that a reply may take")
     last, timings = parsed.last, parsed.timings
     n_probs = 0 if trial.n_probs == "none" else plan.n_probs
     rows = None if parsed.rows is None else Rows(parsed.rows)

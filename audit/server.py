@@ -114,9 +114,10 @@ def _slots(exchange: Exchange) -> list[tuple[int, bool, int | None]] | None:
         return None
     try:
         slots = decode(exchange.body, what="/slots")
-        return [(int(slot["id"]), bool(slot["is_processing"]), _count(slot.get("n_prompt_tokens"))) for slot in slots]
-    except (ReplyError, KeyError, TypeError, ValueError):
+        found = [(_count(slot["id"]), slot["is_processing"], _count(slot.get("n_prompt_tokens"))) for slot in slots]
+    except (ReplyError, KeyError, TypeError, AttributeError):
         return None
+    return [(id_slot, bool(works), held) for id_slot, works, held in found if id_slot is not None] or None
 
 
 def _count(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
@@ -226,7 +227,7 @@ async def freeze(client: Client, prompt: Prompt, *, name: str) -> PromptFact:
     if ids is None:
         question = {"content": text, "add_special": prompt.chat is None, "parse_special": True}
         ids = await _post(client, "/tokenize", question, "tokens")
-    if not isinstance(ids, list) or not ids or not all(isinstance(token, int) for token in ids):
+    if not isinstance(ids, list) or not ids or not all(type(token) is int for token in ids):
         raise PlanError(f"{client.address.label}: prompts.{name} becomes no token ids but {str(ids)[:80]}")
     if prompt.tokens is not None:
         if len(ids) < prompt.tokens:
