@@ -57,7 +57,17 @@ PLAN: dict[str, JSON] = {
 }
 # Long enough that members of a wave overlap on a machine that others use too.
 STEP_MS = 4.0
-COLUMNS = ["trial", "outcome", "exclusion", "logprob", "token", "reference_logprob", "reference_token", "steps"]
+COLUMNS = [
+    "name",
+    "vacuous",
+    "outcome",
+    "exclusion",
+    "logprob",
+    "token",
+    "reference_logprob",
+    "reference_token",
+    "steps",
+]
 
 
 @dataclass(frozen=True)
@@ -69,12 +79,26 @@ class Found:
     trials: list[JSON]
 
     def differences(self, other: Found) -> list[str]:
-        """Return what differs between two runs of one plan against equal servers."""
+        """Return what differs between two runs of one plan against equal servers.
+
+        Members of a wave that did not overlap, because the machine was busy, are judged by neither: what was not
+        judged in one of the runs is compared by its digests alone.
+        """
         found = [f"verify exits {self.exit} and {other.exit}"] if self.exit != other.exit else []
-        for kind in ("cells", "trials"):
-            pairs = zip(getattr(self, kind), getattr(other, kind), strict=True)
-            found += [f"{kind}: {one} and {two}" for one, two in pairs if one != two]
+        for kind, judged in (("cells", ("verdict", "usable")), ("trials", ("outcome", "exclusion"))):
+            for one, two in zip(getattr(self, kind), getattr(other, kind), strict=True):
+                left_out = judged if one["vacuous"] or two["vacuous"] else ()
+                found += [
+                    f"{kind}: {one[key]!r} and {two[key]!r} for {key} of {one['name']}"
+                    for key in one
+                    if key not in {*left_out, "vacuous"} and one[key] != two[key]
+                ]
         return found
+
+    @property
+    def vacuous(self) -> int:
+        """How many trials were not judged since they did not overlap."""
+        return sum(trial["vacuous"] for trial in self.trials)
 
 
 def look_at(folder: Path) -> Found:
@@ -82,9 +106,19 @@ def look_at(folder: Path) -> Found:
     document, _ = derive(folder)
     command = [sys.executable, "-I", "-S", str(REPOSITORY / "scripts" / "verify.py"), str(folder)]
     code = subprocess.run(command, capture_output=True, check=False, timeout=120).returncode
-    keys = ("server", "condition", "verdict", "planned", "usable", "logprob_identical", "token_identical")
-    cells = [{key: cell[key] for key in keys} for cell in document["cells"]]
-    table = trials(Run.open(folder))[COLUMNS].astype(object)
+    cells = [
+        {
+            "name": cell["condition"],
+            "verdict": cell["verdict"],
+            "planned": cell["planned"],
+            "usable": cell["usable"],
+            "accounted": cell["usable"] + cell["excluded"]["vacuous"],
+            "vacuous": cell["excluded"]["vacuous"],
+        }
+        for cell in document["cells"]
+    ]
+    table = trials(Run.open(folder))
+    table = table.assign(name=table["trial"], vacuous=table["exclusion"] == "vacuous")[COLUMNS].astype(object)
     return Found(code, cells, table.where(table.notna(), None).to_dict("records"))
 
 
@@ -96,7 +130,7 @@ class Sweep:
         self.folder, self.url, self.random = folder, url, random.Random(seed)  # noqa: S311 - no secret hangs on it
         self.plan = folder / "plan.json"
         self.plan.write_bytes(Plan.parse(PLAN).to_bytes())
-        self.kills = self.unbegun = 0
+        self.kills = self.unbegun = self.vacuous = 0
         begun = time.monotonic()
         if self._start(self.begin(folder / "undisturbed")).wait(timeout=600) != 0:
             raise SystemExit("error: the undisturbed run did not end")
@@ -136,7 +170,9 @@ class Sweep:
                 shutil.rmtree(run)
         if not (run / "SHA256SUMS").exists() and (code := self._start(arguments).wait(timeout=600)) != 0:
             return [f"the last command exits with {code}"]
-        return self.undisturbed.differences(look_at(run))
+        found = look_at(run)
+        self.vacuous += found.vacuous
+        return self.undisturbed.differences(found)
 
 
 def main() -> int:
@@ -163,6 +199,7 @@ def main() -> int:
             shutil.rmtree(Path(scratch) / str(number))
             number += 1
         print(f"{sweep.kills} kills in {number} runs, {sweep.unbegun} before the begin: {failed} differ")
+        print(f"{sweep.vacuous} trials of waves were not judged, since they did not overlap")
     return 1 if failed else 0
 
 
