@@ -72,12 +72,14 @@ def _run(arguments: list[str]) -> int:
         say(f"error: {error.format_message()}")
         say("  determinism --help lists verbs, determinism VERB --help its options")
         return _USAGE
+    except SystemExit:
+        return _USAGE  # typer's end where nobody reads stdout any more; its own code 1 would be a refuted prediction
     except (KeyboardInterrupt, typer.Abort):
         say("interrupted")
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where a bug is told from a verdict
         if isinstance(error, OSError) and error.errno in {errno.EPIPE, errno.EIO}:
-            return _USAGE  # stdout is closed, or its terminal: nobody is left to be told
+            return _USAGE  # the same for a terminal that is gone
         say(traceback.format_exc())
         say(f"error: this is a bug in determinism {__version__}; please report it: {ISSUES}")
         return _BUG
