@@ -18,7 +18,10 @@ def command(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> int:
 
     found = Run.open(run).seal
     if found is None:
-        raise UsageError(f"{run} is unsealed: its run did not end", hint="an unsealed run is no evidence")
+        raise UsageError(
+            f"{run} is unsealed: its run did not end",
+            hint="an unsealed run is no evidence yet; finish it: determinism run --resume",
+        )
     typer.echo(found)
     say(f"next: python3 -I -S scripts/verify.py --expect {found} {run}")
     return 0
