@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -491,6 +492,19 @@ def test_a_file_that_no_run_writes_is_refused(tmp_path: Path, fake: FakeThread) 
     stopped_after(tmp_path / "run", ALONE, 3, target(fake.url))
     (tmp_path / "run" / "notes.txt").write_text("mine")
     refused(tmp_path / "run", fake, EvidenceError, "notes.txt is no file of an unsealed run")
+
+
+def test_a_read_only_folder_is_named(tmp_path: Path, fake: FakeThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line with the path and the system's own words; when it can be written again, the run goes on."""
+    stopped_after(tmp_path / "run", ALONE, 3, target(fake.url))
+
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fail)
+        refused(tmp_path / "run", fake, UsageError, "history.jsonl: cannot be taken up: Read-only file system")
+    assert taken_up(tmp_path / "run", target(fake.url)) is not None
 
 
 def test_an_edited_history_is_refused(tmp_path: Path, fake: FakeThread) -> None:
