@@ -5,35 +5,26 @@ refused before the first request is sent. A run must not know what it hopes for,
 proofs nor analyse.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from audit.client import Client
 from audit.errors import DeterminismError, PlanError, ServerError, UsageError
+from audit.execution import Due, Progress, perform
 from audit.machine import dependencies, machine, program, python
 from audit.order import Order
 from audit.plan import Plan
-from audit.record import End, Interrupt, Manifest, PromptFact, ServerEntry, to_bytes
+from audit.record import Manifest, PromptFact, ServerEntry, to_bytes
 from audit.schedule import Pace
 from audit.server import attest, freeze
-from audit.sitting import Sitting, Target
+from audit.sitting import Sitting, Target, declared_by
 from audit.store import RunWriter
 from audit.stream import FORMAT, canonical, digest
 from audit.trial import Block
 
 __all__ = ["Progress", "capture"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Where a run is: the unit that is about to start."""
-
-    server: str
-    condition: str
-    done: int
-    total: int
 
 
 def _needed_prompts(plan: Plan, blocks: tuple[Block, ...]) -> dict[str, tuple[str, str]]:
@@ -81,11 +72,12 @@ def _warn_of_slots(sitting: Sitting, blocks: tuple[Block, ...], warn: Callable[[
         )
 
 
-async def _sit_down(order: Order, target: Target, writer: RunWriter, client: Client) -> Sitting:
+async def _sit_down(
+    order: Order, blocks: tuple[Block, ...], target: Target, writer: RunWriter, client: Client
+) -> Sitting:
     """Ask a server who it is and freeze the prompts; nothing is generated."""
     attested = await attest(client, writer.put_fact)
-    declared = target.owned.declaration() if target.owned is not None else target.declaration
-    blocks = order.plan.unfold(order.registered)
+    declared = declared_by(target)
     prompts: dict[str, PromptFact] = {}
     for key, (name, block) in _needed_prompts(order.plan, blocks).items():
         prompts[key] = await freeze(client, order.plan.prompts[name].filled(order.registered, block), name=name)
@@ -149,7 +141,8 @@ async def capture(
         stopped: is asked before each unit whether the user wants to stop.
 
     Returns: the digest of the seal, or None where the run was stopped (it stays unsealed).
-    Raises: UsageError, PlanError, ServerError before anything was generated.
+    Raises: UsageError, PlanError, ServerError before anything was generated; CancelledError where the run is stopped
+        at once, after it is written down.
     """
     labels = [target.address.label for target in targets]
     if len(set(labels)) < len(labels):
@@ -162,26 +155,12 @@ async def capture(
         try:
             for target in targets:
                 client = await stack.enter_async_context(Client(target.address, timeout_s=order.plan.timeout_s))
-                sittings.append(await _sit_down(order, target, writer, client))
+                sittings.append(await _sit_down(order, blocks, target, writer, client))
                 _check_lengths(sittings[-1], blocks)
                 _warn_of_slots(sittings[-1], blocks, warn)
-        except DeterminismError:
+        except (DeterminismError, asyncio.CancelledError):
             writer.discard()
             raise
         writer.begin(_manifest(order, sittings), plan=order.plan.to_bytes(), registration=order.files)
-        units = [(block.block, unit) for block in blocks for unit in block.units]
-        for number, sitting in enumerate(sittings):
-            sitting.server_line("start")
-            await sitting.snapshot("start")
-            for index, (block, unit) in enumerate(units):
-                if stopped():
-                    writer.append(Interrupt(reason="stopped by the user"))
-                    return None
-                done, total = number * len(units) + index, len(sittings) * len(units)
-                report(Progress(server=sitting.label, condition=unit.trials[0].condition, done=done, total=total))
-                await sitting.perform(unit, block)
-            await sitting.snapshot("end")
-            sitting.attested = await attest(sitting.client, writer.put_fact)
-            sitting.server_line("end")
-        writer.append(End(reason="finished"))
-        return writer.seal()
+        due = [Due(sitting=sitting, blocks=blocks) for sitting in sittings]
+        return await perform(due, writer, report=report, stopped=stopped)

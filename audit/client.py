@@ -100,6 +100,27 @@ class Exchange:
     failure: tuple[str, str] | None = None
 
 
+class _Mask:
+    """Takes the key out of what a server sends back: a refusal may repeat it, and what is received is stored."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = (key or "").encode("ascii")
+        self._held = b""
+
+    def chunk(self, data: bytes, *, last: bool = False) -> bytes:
+        """Return what can be handed on; a tail that may be the beginning of the key is held back until the next."""
+        if not self._key:
+            return data
+        data = (self._held + data).replace(self._key, b"*" * len(self._key))
+        held = 0 if last else next(n for n in range(len(self._key) - 1, -1, -1) if data.endswith(self._key[:n]))
+        self._held = data[len(data) - held :]
+        return data[: len(data) - held]
+
+    def text(self, text: str) -> str:
+        """Return a header's value or a message without the key."""
+        return text.replace(self._key.decode(), "*" * len(self._key)) if self._key else text
+
+
 class _Clock:
     """Notes when httpcore hands the first byte over and when the head of the reply is in."""
 
@@ -179,7 +200,7 @@ class Client:
         A reply of status 200 goes into `sink` where one is given, and only its beginning is kept; otherwise the whole
         body is kept, up to BODY_BYTES_MAX. A ReplyError of the sink ends the reply and is the exchange's failure.
         """
-        clock = _Clock()
+        clock, mask = _Clock(), _Mask(self.address.key)
         request.extensions["trace"] = clock.trace
         body = bytearray()
         status, headers, failure, last_byte_ns = None, {}, None, None
@@ -187,17 +208,23 @@ class Client:
             async with asyncio.timeout(self._timeout_s):
                 response = await self._http.send(request, stream=True)
                 try:
-                    status, headers = response.status_code, dict(response.headers)
+                    status = response.status_code
+                    headers = {name: mask.text(value) for name, value in response.headers.items()}
                     feed = sink.feed if sink is not None and status == httpx.codes.OK else None
                     room = KEPT_BYTES_MAX if feed else BODY_BYTES_MAX
                     async for chunk in response.aiter_raw():
                         last_byte_ns = time.monotonic_ns()
-                        body += chunk[: room - len(body)]
+                        shown = mask.chunk(chunk)
+                        body += shown[: room - len(body)]
                         if feed is not None:
-                            feed(chunk)
+                            feed(shown)
                         elif len(body) >= room:
                             failure = ("refused", f"the body exceeds {BODY_BYTES_MAX} bytes and was cut")
                             break
+                    shown = mask.chunk(b"", last=True)
+                    body += shown[: room - len(body)]
+                    if feed is not None and shown:
+                        feed(shown)
                     last_byte_ns = last_byte_ns or clock.first_byte_ns
                 finally:
                     await response.aclose()
@@ -208,7 +235,7 @@ class Client:
         except ReplyError as error:
             failure = ("stream_error", error.message)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            failure = ("transport", f"{type(error).__name__}: {error}")
+            failure = ("transport", mask.text(f"{type(error).__name__}: {error}"))
         return Exchange(
             sent_ns=clock.sent_ns,
             first_byte_ns=clock.first_byte_ns,

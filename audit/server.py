@@ -89,6 +89,13 @@ class State:
     props: str | None
     process: Process
 
+    @property
+    def busy(self) -> bool:
+        """Whether a slot works or a request waits, as far as the server tells."""
+        printed = self.metrics or {}
+        waiting = {printed.get("requests_processing"), printed.get("requests_deferred")}
+        return any(processing for _, processing, _ in self.slots or []) or not waiting <= {None, "0"}
+
 
 def _metrics(exchange: Exchange) -> dict[str, str | None] | None:
     if exchange.status != _STATUS_OK or exchange.failure is not None:
@@ -107,9 +114,10 @@ def _slots(exchange: Exchange) -> list[tuple[int, bool, int | None]] | None:
         return None
     try:
         slots = decode(exchange.body, what="/slots")
-        return [(int(slot["id"]), bool(slot["is_processing"]), _count(slot.get("n_prompt_tokens"))) for slot in slots]
-    except (ReplyError, KeyError, TypeError, ValueError):
+        found = [(_count(slot["id"]), slot["is_processing"], _count(slot.get("n_prompt_tokens"))) for slot in slots]
+    except (ReplyError, KeyError, TypeError, AttributeError):
         return None
+    return [(id_slot, bool(works), held) for id_slot, works, held in found if id_slot is not None] or None
 
 
 def _count(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
@@ -219,7 +227,7 @@ async def freeze(client: Client, prompt: Prompt, *, name: str) -> PromptFact:
     if ids is None:
         question = {"content": text, "add_special": prompt.chat is None, "parse_special": True}
         ids = await _post(client, "/tokenize", question, "tokens")
-    if not isinstance(ids, list) or not ids or not all(isinstance(token, int) for token in ids):
+    if not isinstance(ids, list) or not ids or not all(type(token) is int for token in ids):
         raise PlanError(f"{client.address.label}: prompts.{name} becomes no token ids but {str(ids)[:80]}")
     if prompt.tokens is not None:
         if len(ids) < prompt.tokens:

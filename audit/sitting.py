@@ -6,6 +6,7 @@ to force, the time a baseline took) is remembered here. Whether anything is iden
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,28 +19,26 @@ from audit.record import (
     Complete,
     Failure,
     Invoke,
-    Joined,
     PromptFact,
     Reply,
-    RowsFact,
     ServerLine,
     Skip,
     Snapshot,
     Wave,
 )
+from audit.replies import keep_reply
 from audit.request import request_body
-from audit.rows import Rows
 from audit.schedule import Pace, wave
-from audit.server import attest, last_component, observe
+from audit.server import attest, observe
 from audit.store import RunWriter
-from audit.stream import Step, Stream, canonical, text_digest, token_digest
 from audit.trial import Trial, Unit
 from audit.wire import EventSink, Parsed, error_message, read_whole
 
-__all__ = ["Owned", "Sitting", "Target"]
+__all__ = ["Owned", "Sitting", "Target", "declared_by"]
 
 COMPLETION = "/completion"
 MEMBER_DELAY_NS = 2_000_000
+POLL_S = 0.02
 
 
 class Owned(Protocol):
@@ -47,6 +46,9 @@ class Owned(Protocol):
 
     def restart(self) -> None:
         """Replace the process, on the same address with the same settings."""
+
+    def abort(self) -> None:
+        """End the process for good, also while another thread restarts it."""
 
     def declaration(self) -> dict[str, Any]:
         """Return what the operator knows and the server cannot attest."""
@@ -59,6 +61,11 @@ class Target:
     address: Address
     owned: Owned | None = None
     declaration: dict[str, Any] | None = None
+
+
+def declared_by(target: Target) -> dict[str, Any] | None:
+    """Return what is declared of a server: by us where it is ours, else by its operator."""
+    return target.owned.declaration() if target.owned is not None else target.declaration
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,15 @@ class Sitting:
         )
         return (state.props, state.process) == known
 
+    async def settle(self) -> None:
+        """Wait until the server has nothing to do, at most as long as one request may take.
+
+        What a process that was killed had asked for may still be under way.
+        """
+        end_ns = time.monotonic_ns() + int(self.plan.timeout_s * 1e9)
+        while (await observe(self.client, self.writer.put_fact)).busy and time.monotonic_ns() < end_ns:  # noqa: ASYNC110 - a server says nothing by itself
+            await asyncio.sleep(POLL_S)
+
     async def _changed(self) -> None:
         """Write down who answers now, where that can be asked; the run goes on, and judging it is not ours."""
         with contextlib.suppress(ServerError):
@@ -156,7 +172,12 @@ class Sitting:
     async def _restart(self) -> None:
         if self.target.owned is None:
             raise AssertionError("only a server of our own is restarted")
-        await asyncio.to_thread(self.target.owned.restart)
+        try:
+            await asyncio.to_thread(self.target.owned.restart)
+        except asyncio.CancelledError:
+            # The thread goes on, and whoever ends the loop would wait until the new server is ready.
+            self.target.owned.abort()
+            raise
         self.attested = await attest(self.client, self.writer.put_fact)
         self.server_line("restart")
 
@@ -264,7 +285,7 @@ class Sitting:
             try:
                 parsed = read_whole(exchange.body) if sent.sink is None else sent.sink.finish()
                 joined = [*before, parsed] if trial.form == "prefixes" and sent.part == trial.steps - 1 else []
-                reply = self._reply(parsed, trial, joined)
+                reply = keep_reply(parsed, trial, joined, plan=self.plan, writer=self.writer)
             except ReplyError as error:
                 failure, parsed = ("refused" if sent.sink is None else "stream_error", error.message), None
         kept = self.writer.put("bodies", exchange.body) if failure is not None and exchange.body else None
@@ -288,51 +309,3 @@ class Sitting:
             self.replies[trial.trial] = reply
             self.tokens[trial.trial] = parsed.tokens
         return parsed
-
-    def _reply(self, parsed: Parsed, trial: Trial, joined: Sequence[Parsed]) -> Reply:
-        """Store what a reply said and return its facts."""
-        last, timings = parsed.last, parsed.timings
-        n_probs = 0 if trial.n_probs == "none" else self.plan.n_probs
-        rows = None if parsed.rows is None else Rows(parsed.rows)
-        logprob = holes = None
-        if rows is None:
-            stream = Stream(n_probs, parsed.steps)
-            logprob, holes = self.writer.put("streams", stream.to_bytes()), stream.holes
-        return Reply(
-            logprob=logprob,
-            token=token_digest(parsed.tokens),
-            steps=len(parsed.tokens),
-            holes=holes or 0,
-            rows=None
-            if rows is None
-            else RowsFact(file=self.writer.put("rows", rows.to_bytes()), shape=rows.shape, digests=list(rows.digests)),
-            joined=self._joined(n_probs, joined) if joined else None,
-            settings=None
-            if last.generation_settings is None
-            else self.writer.put_fact(canonical(last.generation_settings)),
-            prompt_echo=None if last.prompt is None else text_digest(last.prompt),
-            model=None if last.model is None else last_component(last.model),
-            id_slot=last.id_slot,
-            tokens_evaluated=last.tokens_evaluated,
-            tokens_predicted=last.tokens_predicted,
-            cache_n=timings.cache_n,
-            prompt_n=timings.prompt_n,
-            prompt_ms=timings.prompt_ms,
-            predicted_n=timings.predicted_n,
-            predicted_ms=timings.predicted_ms,
-            draft_n=timings.draft_n,
-            truncated=last.truncated,
-            stop_type=last.stop_type,
-            above_zero=parsed.above_zero,
-            saturated=parsed.saturated,
-        )
-
-    def _joined(self, n_probs: int, replies: Sequence[Parsed]) -> Joined:
-        steps: tuple[Step, ...] = tuple(step for reply in replies for step in reply.steps)
-        stream = Stream(n_probs, steps)
-        return Joined(
-            logprob=self.writer.put("streams", stream.to_bytes()),
-            token=stream.token_digest,
-            steps=len(steps),
-            holes=stream.holes,
-        )

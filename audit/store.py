@@ -16,18 +16,19 @@ from typing import Any, Self
 import msgspec
 
 from audit.errors import EvidenceError, UsageError
+from audit.history import HISTORY, History
 from audit.plan import Plan
 from audit.record import Begin, Line, Manifest, line_from_bytes, to_bytes
 from audit.rows import Rows
 from audit.stream import FORMAT, Stream, digest
 
-__all__ = ["DERIVED_SUMS", "OMITTED", "SUMS", "Run", "RunWriter", "write_derived"]
+__all__ = ["DERIVED_SUMS", "OMITTED", "PARTIAL", "STORES", "SUMS", "Run", "RunWriter", "write_derived"]
 
 SUMS = "SHA256SUMS"
 DERIVED_SUMS = "DERIVED.SHA256SUMS"
 OMITTED = "omitted.json"
-_KINDS = {"streams": ".jsonl", "rows": ".f32", "facts": ".json", "bodies": ""}
-_PARTIAL = ".partial"
+STORES = {"streams": ".jsonl", "rows": ".f32", "facts": ".json", "bodies": ""}
+PARTIAL = ".partial"
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -42,7 +43,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     """Write a file whole or not at all, in the place of one that has its name, and not through a link."""
-    partial = path.with_name(path.name + _PARTIAL)
+    partial = path.with_name(path.name + PARTIAL)
     try:
         partial.unlink(missing_ok=True)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -68,29 +69,30 @@ def _files(folder: Path) -> list[str]:
 class RunWriter:
     """Writes one run folder; every line is handed to the system before the call returns."""
 
-    def __init__(self, folder: Path) -> None:
-        """Make the folder, which must not exist or be empty.
+    def __init__(self, folder: Path, history: History | None = None) -> None:
+        """Make the folder, which must not exist or be empty; or go on with one whose `history` was taken up.
 
         Raises: UsageError where it cannot be made or holds something.
         """
         self.folder = folder
+        if history is not None:
+            self._history = history
+            for kind in STORES:
+                (folder / kind).mkdir(exist_ok=True)
+            return
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
                 raise UsageError(f"{folder} is not empty", hint="give another --out")
-            for kind in _KINDS:
+            for kind in STORES:
                 (folder / kind).mkdir()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-            self._history = os.open(folder / "history.jsonl", flags, 0o644)
+            self._history = History.create(folder)
         except OSError as error:
             raise UsageError(f"{folder}: a run cannot be written here: {error.strerror}") from error
-        self._anchor_ns = time.monotonic_ns()
-        self._count = 0
-        self._prev = ""
 
     def since_anchor(self, monotonic_ns: int) -> int:
         """Return a monotonic time in nanoseconds since this process's anchor."""
-        return monotonic_ns - self._anchor_ns
+        return self._history.since_anchor(monotonic_ns)
 
     def begin(self, manifest: Manifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
         """Write plan, registered files, manifest and the first line.
@@ -107,25 +109,20 @@ class RunWriter:
             _write_new(self.folder / "registration" / name, data)
         data = to_bytes(manifest)
         _write_new(self.folder / "manifest.json", data)
-        self._prev = digest(data)
+        self.begin_history(digest(data))
+
+    def begin_history(self, manifest: str) -> None:
+        """Write the first line, which names the digest of the manifest."""
+        self._history.prev = manifest
         self.append(Begin(process=0, wall_ns=time.time_ns()))
 
     def append(self, line: Line) -> None:
         """Append a line, linked to the one before it."""
-        at_ns = self.since_anchor(time.monotonic_ns())
-        data = to_bytes(msgspec.structs.replace(line, n=self._count, prev=self._prev, at_ns=at_ns))
-        try:
-            written = os.write(self._history, data)
-        except OSError as error:
-            raise UsageError(f"{self.folder}/history.jsonl: cannot be written: {error.strerror}") from error
-        if written != len(data):
-            raise UsageError(f"{self.folder}: only {written} of {len(data)} bytes of a history line could be written")
-        self._prev = digest(data)
-        self._count += 1
+        self._history.append(line)
 
     def sync(self) -> None:
         """Wait until the history is on the medium."""
-        os.fsync(self._history)
+        self._history.sync()
 
     def put(self, kind: str, data: bytes) -> str:
         """Store bytes under their digest in `streams`, `rows`, `facts` or `bodies`, once.
@@ -133,7 +130,7 @@ class RunWriter:
         Returns: the digest.
         """
         name = digest(data)
-        path = self.folder / kind / (name.removeprefix("sha256:") + _KINDS[kind])
+        path = self.folder / kind / (name.removeprefix("sha256:") + STORES[kind])
         if not path.exists():
             _write_new(path, data)
         return name
@@ -147,10 +144,10 @@ class RunWriter:
 
         Returns: the digest of the seal, which is what one deposits.
         """
-        for left in self.folder.rglob("*" + _PARTIAL):
+        for left in self.folder.rglob("*" + PARTIAL):
             left.unlink()
         self.close()
-        for kind in _KINDS:
+        for kind in STORES:
             if not any((self.folder / kind).iterdir()):
                 (self.folder / kind).rmdir()
         data = _sums(self.folder, _files(self.folder))
@@ -159,17 +156,14 @@ class RunWriter:
 
     def close(self) -> None:
         """Bring the history to the medium and close it; a second call does nothing."""
-        if self._history >= 0:
-            os.fsync(self._history)
-            os.close(self._history)
-            self._history = -1
+        self._history.close()
 
     def discard(self) -> None:
         """Take back a run that never began, so that the same folder can be given again."""
         self.close()
-        for kind in _KINDS:
+        for kind in STORES:
             shutil.rmtree(self.folder / kind)
-        (self.folder / "history.jsonl").unlink()
+        (self.folder / HISTORY).unlink()
 
 
 class _Format(msgspec.Struct):
@@ -246,33 +240,35 @@ class Run:
             return None
         data = path.read_bytes()
         for name, expected in _listed(path).items():
-            if name.split("/")[0] in _KINDS or not (self.folder / name).is_file():
+            if name.split("/")[0] in STORES or not (self.folder / name).is_file():
                 continue
             if _sums(self.folder, [name]) != f"{expected}  {name}\n".encode():
                 raise EvidenceError(f"{self.folder}/{name} is not the file that was sealed")
         return digest(data)
 
-    def lines(self) -> Iterator[Line]:
-        """Yield the history, checking number and chain.
+    def lines(self, *, cut: bool = False) -> Iterator[Line]:
+        """Yield the history, checking number and chain; with `cut` without an incomplete last line.
 
         Raises: EvidenceError at the first line that does not follow from the one before.
         """
         prev = digest(self._manifest_bytes)
-        path = self.folder / "history.jsonl"
+        path = self.folder / HISTORY
         if not path.is_file():
             raise EvidenceError(f"{path} is missing")
         with path.open("rb") as file:
             for number, data in enumerate(file):
                 if not data.endswith(b"\n"):
-                    raise EvidenceError(f"{self.folder}/history.jsonl: line {number} is incomplete")
+                    if cut:
+                        return
+                    raise EvidenceError(f"{self.folder}/{HISTORY}: line {number} is incomplete")
                 line = line_from_bytes(data)
                 if line.n != number or line.prev != prev:
-                    raise EvidenceError(f"{self.folder}/history.jsonl: line {number} does not follow the one before")
+                    raise EvidenceError(f"{self.folder}/{HISTORY}: line {number} does not follow the one before")
                 prev = digest(data)
                 yield line
 
     def _read(self, kind: str, name: str) -> bytes:
-        path = self.folder / kind / (name.removeprefix("sha256:") + _KINDS[kind])
+        path = self.folder / kind / (name.removeprefix("sha256:") + STORES[kind])
         data = _read(path)
         if digest(data) != name:
             raise EvidenceError(f"{path} holds other bytes than its name says")
@@ -280,7 +276,7 @@ class Run:
 
     def has(self, kind: str, name: str) -> bool:
         """Tell whether this copy holds the bytes of a digest."""
-        return (self.folder / kind / (name.removeprefix("sha256:") + _KINDS[kind])).is_file()
+        return (self.folder / kind / (name.removeprefix("sha256:") + STORES[kind])).is_file()
 
     def stream(self, name: str) -> Stream:
         """Read a stream by its digest."""
@@ -321,7 +317,7 @@ def write_derived(folder: Path, files: dict[str, bytes]) -> None:
     if not (folder / SUMS).is_file():
         raise UsageError(f"{folder} is unsealed, so nothing is derived from it")
     old = folder / DERIVED_SUMS
-    evidence = {*_listed(folder / SUMS), SUMS, OMITTED, DERIVED_SUMS, *_KINDS}
+    evidence = {*_listed(folder / SUMS), SUMS, OMITTED, DERIVED_SUMS, *STORES}
     for name in [*files, *(_listed(old) if old.is_file() else [])]:
         if name in evidence or "/" in name or name in {"", ".", ".."}:
             raise EvidenceError(f"{folder}/{name} is evidence or elsewhere, so it cannot be a derived file")

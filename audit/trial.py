@@ -28,7 +28,7 @@ class Entry(BaseModel):
     minimum: int | None = Field(default=None, ge=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
     """One measured, supporting or fixed request.
 
@@ -52,7 +52,7 @@ class Trial:
     half_prompt: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
     """What runs between two snapshots: one solo trial, or one wave."""
 
@@ -68,7 +68,7 @@ class Unit:
         return max(trial.slot for trial in self.trials) + 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
     """Units that are never separated; `place` says where the order may put them."""
 

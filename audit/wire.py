@@ -8,7 +8,7 @@ This module opens no connection and judges nothing.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -38,19 +38,24 @@ SENTINEL = -3.4028234663852886e38
 ABOVE_ZERO_NATS_MAX = 1e-3
 # One event of a canary with a vocabulary of 262,144 is 26 MB; a line that never ends must not fill the memory.
 EVENT_BYTES_MAX = 256 * 1024 * 1024
+# What a record holds: whole numbers of 64 bits, and no deeper nesting than any server has use for.
+INT_MAX = 2**63 - 1
+DEPTH_MAX = 64
+
+_Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX)]
 
 
 class Top(msgspec.Struct, frozen=True):
     """One entry of a top-k."""
 
-    id: int
+    id: _Int
     logprob: float | None = None
 
 
 class Entry(msgspec.Struct, frozen=True):
     """One entry of `completion_probabilities`; `prob` is there only in the post-sampling dialect."""
 
-    id: int
+    id: _Int
     logprob: float | None = None
     top_logprobs: list[Top] = []
     prob: float | None = None
@@ -59,23 +64,23 @@ class Entry(msgspec.Struct, frozen=True):
 class Timings(msgspec.Struct, frozen=True):
     """The server's own counts and times, in milliseconds."""
 
-    cache_n: int | None = None
-    prompt_n: int | None = None
+    cache_n: _Int | None = None
+    prompt_n: _Int | None = None
     prompt_ms: float | None = None
-    predicted_n: int | None = None
+    predicted_n: _Int | None = None
     predicted_ms: float | None = None
-    draft_n: int | None = None
+    draft_n: _Int | None = None
 
 
 class Completion(msgspec.Struct, frozen=True):
     """A whole reply, or one event of a streamed one."""
 
-    tokens: list[int] | None = None
+    tokens: list[_Int] | None = None
     stop: bool | None = None
-    id_slot: int | None = None
+    id_slot: _Int | None = None
     model: str | None = None
-    tokens_predicted: int | None = None
-    tokens_evaluated: int | None = None
+    tokens_predicted: _Int | None = None
+    tokens_evaluated: _Int | None = None
     generation_settings: dict[str, Any] | None = None
     prompt: str | None = None
     truncated: bool | None = None
@@ -115,9 +120,24 @@ def decode(body: bytes, *, what: str) -> Any:  # noqa: ANN401 - any JSON value
     Raises: ReplyError that shows how the body begins.
     """
     try:
-        return msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
+        _check_bounds(value)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ReplyError(f"{what} is not the JSON of a llama-server: {error}: it begins {body[:60]!r}") from error
+    return value
+
+
+def _check_bounds(value: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Refuse what no record could hold with a ReplyError, without recursion."""
+    waiting = [(value, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        if isinstance(one, int) and abs(one) > INT_MAX:
+            raise ReplyError("a whole number needs more than 64 bits")
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        if inner and depth == DEPTH_MAX:
+            raise ReplyError(f"lists and objects are nested deeper than {DEPTH_MAX}")
+        waiting += [(item, depth + 1) for item in inner]
 
 
 def _completion(body: bytes) -> Completion:
@@ -125,6 +145,7 @@ def _completion(body: bytes) -> Completion:
         reply = _COMPLETION.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ReplyError(f"a completion cannot be read: {error}: it begins {body[:60]!r}") from error
+    _check_bounds([reply.generation_settings, reply.error])
     if reply.error is not None:
         raise ReplyError(f"the server reports an error: {reply.error.get('message', reply.error)!r:.300}")
     return reply
@@ -135,7 +156,7 @@ def error_message(body: bytes) -> str:
     try:
         value = msgspec.json.decode(body)
         return " ".join(str(value["error"]["message"]).split())[:300]
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError):
+    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, ValueError):
         return repr(body[:120])
 
 

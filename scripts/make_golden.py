@@ -123,6 +123,9 @@ class Owner:
         """Replace the process."""
         self.fake.restart()
 
+    def abort(self) -> None:
+        """End nothing: a fake belongs to its context."""
+
     def declaration(self) -> dict[str, Any]:
         """Return what the operator knows."""
         return {"argv": ["fake"]}

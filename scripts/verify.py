@@ -1011,6 +1011,7 @@ class Server:
         self.latest: JSON = None  # its latest snapshot
         self.told: dict[str, list[bool]] = {"greedy": [], "settings": [], "counts": []}  # of each reply
         self.files: set[str] = set()
+        self.canaries: set[str] = set()  # of all complete canaries the rows
 
 
 def delays(unit: Unit, server: Server) -> list[float] | None:
@@ -1036,6 +1037,9 @@ class Walk:
         self.broken = False  # whether a process ended without finishing, which may leave files that no line names
         self.open: dict[Key, JSON] = {}
         self.bodies: dict[Key, tuple[dict[str, JSON], bool]] = {}
+        self.blocks: dict[str, list[Unit]] = {}
+        for unit in run.order:
+            self.blocks.setdefault(unit.block, []).append(unit)
 
     def walk(self) -> None:
         """Read every line; then check that nothing is left open, every unit was met and every stored file is named."""
@@ -1072,6 +1076,8 @@ class Walk:
         ledger.hold("pairs", not self.open, "{} invokes have no complete", len(self.open))
         for server in self.run.servers.values():
             self.close(server.current)
+            torn = [block for block, units in self.blocks.items() if len(units) > 1 and self.scattered(server, block)]
+            ledger.hold("attempts", not torn, "{}: blocks of which only a part was tried again: {}", server.label, torn)
             missing = [unit.id for unit in self.run.order[server.next :]]
             ledger.hold("order", not missing, "{}: {} units not tried: {}", server.label, len(missing), missing[:1])
             ledger.need("lines", server.lines, "{}: no server line", server.label)
@@ -1088,10 +1094,18 @@ class Walk:
             server.resumed, server.current, server.again = True, None, set()
             for name in {*server.attempts, *server.skips}:
                 tried, unit = server.attempts.get(name), self.run.units[name]
-                if not tried or not all(map(tried[-1].complete, unit.trials)):
+                done = tried and tried[-1].after and all(map(tried[-1].complete, unit.trials))
+                if not done or self.scattered(server, unit.block):
                     server.again.add(unit.block)
             around = [unit.block for unit in self.run.order[max(server.next - 1, 0) : server.next + 1]]
             server.again.update(block for block in around if around.count(block) > 1)
+
+    def scattered(self, server: Server, block: str) -> bool:
+        """Tell whether the last attempts at the units of a block are not those of one process, in order."""
+        units = self.blocks[block]
+        last = [server.attempts[unit.id][-1] for unit in units if server.attempts.get(unit.id)]
+        since = [attempt.since for attempt in last]
+        return len({attempt.process for attempt in last}) > 1 or since != sorted(since)
 
     def on_server(self, line: JSON, server: Server) -> None:
         """Note who the server says it is, and whether that may differ from before."""
@@ -1211,6 +1225,7 @@ class Walk:
         run, ledger, reply, trial = self.run, self.ledger, line["reply"], self.run.trials[line["trial"]]
         if trial.family == "canary":
             check_rows(run, server, reply, f"line {self.n}")
+            server.canaries.add(reply["rows"]["file"])
         else:
             ledger.need("streams", reply["logprob"] and not reply["rows"], "line {}: no stream, or rows", self.n)
             server.replies[trial.id] = reply
@@ -1444,10 +1459,9 @@ class Judge:
         self.numbers = [line["n"] for line in server.lines]
         self.unsteady: set[str] = set()  # references that do not repeat solo
         self.logprob, self.token = classes(self.results, "logprob"), classes(self.results, "token")
-        ends = [name for name in ("canary/first", "canary/last") if name in self.results]
-        self.canaries = [self.results[name]["rows"]["file"] for name in ends]
-        changed = any(self.same_server(self.last[name]) != "held" for name in ends)
-        self.canary_moved = len(ends) == 2 and (changed or self.canaries[0] != self.canaries[1])
+        ends = [self.last[name] for name in ("canary/first", "canary/last") if name in self.results]
+        self.ends = len(ends) == 2
+        self.canary_moved = len(server.canaries) > 1 or any(self.same_server(one) != "held" for one in ends)
         baselines = (trial for trial in run.trials.values() if trial.condition == "baseline")
         self.baselines = [trial for trial in baselines if trial.id in self.results]
         self.fates = [self.fate(trial) for trial in run.trials.values() if trial.reference]
@@ -1996,7 +2010,7 @@ def instrument_of(judge: Judge) -> list[dict[str, JSON]]:
         status = "failed" if k < len(usable) else "incomplete" if len(usable) < len(fates) else "held"
         if fates:
             add(control, status, k, len(fates))
-    both, equal = len(judge.canaries) == 2, len(set(judge.canaries)) == 1
+    both, equal = judge.ends, len(server.canaries) == 1
     add("canary", ("held" if equal else "failed") if both else "incomplete", int(both and equal), 1)
     streams = [run.stream(wanted) for wanted in sorted(server.files)]
     here = [stream for stream in streams if stream is not None]

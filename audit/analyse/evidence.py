@@ -79,6 +79,12 @@ class Evidence:
         """How many slots the server has."""
         return self.entry.attested.slots
 
+    @cached_property
+    def canaries(self) -> frozenset[str]:
+        """The distinct rows of all complete canaries: a resumed run may have taken one several times."""
+        replies = (c.reply for i, c in self.answered if self.planned[i.trial].trial.role == "canary")
+        return frozenset(reply.rows.file for reply in replies if reply is not None and reply.rows is not None)
+
     def answers(self, trial: str) -> tuple[tuple[Invoke, Complete | None], ...]:
         """Return the requests of a trial's last attempt with their answers, by part."""
         attempt = self.attempts.get(self.planned[trial].unit.unit)

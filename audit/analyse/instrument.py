@@ -78,10 +78,8 @@ def _control(evidence: Evidence, name: str, planned: pd.DataFrame) -> dict[str, 
 
 def _canary(evidence: Evidence) -> _Found:
     names = [name for name, one in evidence.planned.items() if one.trial.role == "canary"]
-    said = [evidence.outcome(name) for name in names]
-    files = [one.file for one in said if one is not None]
-    missing = len(files) < len(names)
-    return _Found(int(not missing and len(set(files)) == 1), 1, missing)
+    missing = any(evidence.outcome(name) is None for name in names)
+    return _Found(int(not missing and len(evidence.canaries) == 1), 1, missing)
 
 
 def _stream_names(evidence: Evidence) -> list[str]:

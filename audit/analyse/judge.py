@@ -106,11 +106,9 @@ class _Judge:
         self.facts = cache(lambda unit: evidence.facts(self.units[unit]))
         self.text = cache(self._text)
         self.outcome = cache(evidence.outcome)
-        canaries = [one.trial.trial for one in evidence.planned.values() if one.trial.role == "canary"]
-        files = [outcome.file for outcome in map(self.outcome, canaries) if outcome is not None]
-        self.canary_moved = len(files) == len(canaries) and (
-            len(set(files)) > 1 or any(self._same_server(evidence.planned[name].unit.unit) != HELD for name in canaries)
-        )
+        canaries = [one for one in evidence.planned.values() if one.trial.role == "canary"]
+        complete = [one.unit.unit for one in canaries if self.outcome(one.trial.trial) is not None]
+        self.canary_moved = len(evidence.canaries) > 1 or any(self._same_server(unit) != HELD for unit in complete)
         # The prompts whose baseline gave a stream, by the stream's digest; equal prompts have one digest.
         self.owners: dict[str, set[str | None]] = defaultdict(set)
         for one in evidence.planned.values():

@@ -4,6 +4,7 @@ In go arguments, out come data on stdout, conversation on stderr and an exit cod
 docs/reference/exit-codes.md). Verbs load what they need when they run, so that `--help` answers at once.
 """
 
+import errno
 import sys
 import traceback
 from typing import Annotated
@@ -14,6 +15,7 @@ from typer.main import get_command
 
 from audit import __version__
 from audit.cli import demo, export, fake, plan, prereg, probe, report, run, seal, serve
+from audit.cli.terminal import leave, say
 from audit.errors import DeterminismError
 
 __all__ = ["app", "main"]
@@ -52,7 +54,9 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit with the verdict."""
-    sys.exit(_run(sys.argv[1:]))
+    code = _run(sys.argv[1:])
+    leave()
+    sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:
@@ -60,24 +64,23 @@ def _run(arguments: list[str]) -> int:
     try:
         code = get_command(app).main(args=arguments, prog_name="determinism", standalone_mode=False)
     except DeterminismError as error:
-        typer.echo(f"error: {error.message}", err=True)
+        say(f"error: {error.message}")
         if error.hint:
-            typer.echo("\n".join(f"  {line}" for line in error.hint.splitlines()), err=True)
+            say("\n".join(f"  {line}" for line in error.hint.splitlines()))
         return error.exit_code
-    except typer.Abort:
-        typer.echo("interrupted", err=True)
-        return _INTERRUPTED
     except TyperException as error:
-        typer.echo(f"error: {error.format_message()}", err=True)
-        typer.echo("  determinism --help lists verbs, determinism VERB --help its options", err=True)
+        say(f"error: {error.format_message()}")
+        say("  determinism --help lists verbs, determinism VERB --help its options")
         return _USAGE
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+    except SystemExit:
+        return _USAGE  # typer's end where nobody reads stdout any more; its own code 1 would be a refuted prediction
+    except (KeyboardInterrupt, typer.Abort):
+        say("interrupted")
         return _INTERRUPTED
-    except BrokenPipeError:
-        return _USAGE
-    except Exception:  # noqa: BLE001 - the one place where a bug is told from a verdict
-        typer.echo(traceback.format_exc(), err=True)
-        typer.echo(f"error: this is a bug in determinism {__version__}; please report it: {ISSUES}", err=True)
+    except Exception as error:  # noqa: BLE001 - the one place where a bug is told from a verdict
+        if isinstance(error, OSError) and error.errno in {errno.EPIPE, errno.EIO}:
+            return _USAGE  # the same for a terminal that is gone
+        say(traceback.format_exc())
+        say(f"error: this is a bug in determinism {__version__}; please report it: {ISSUES}")
         return _BUG
     return code if isinstance(code, int) else 0

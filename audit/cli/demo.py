@@ -8,6 +8,7 @@ import typer
 
 from audit.cli import options
 from audit.cli.fake import parse_faults
+from audit.cli.terminal import say, show
 
 NAME = "demo"
 HELP = "Run, judge and report an audit of two built-in fake servers, one clean and one with a planted fault."
@@ -41,6 +42,6 @@ def command(
         asyncio.run(capture(order, targets, folder, report=line.show))
         line.end()
     findings, _ = derive(folder)
-    typer.echo(findings_text(findings), nl=False)
-    typer.echo(f"next: python3 -I -S scripts/verify.py {folder}", err=True)
+    show(findings_text(findings).removesuffix("\n"))
+    say(f"next: python3 -I -S scripts/verify.py {folder}")
     return verdict_code(findings, strict=False)

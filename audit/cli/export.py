@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from audit.cli.terminal import say
+
 NAME = "export"
 HELP = "Copy a run without streams, rows, bodies, token ids and prompts; manifest, history and seal stay as they are."
 
@@ -18,6 +20,6 @@ def command(
 
     omitted = export_digests(run, digests)
     typer.echo(digests)
-    typer.echo(f"{omitted} files are left out, listed in omitted.json", err=True)
-    typer.echo(f"next: python3 -I -S scripts/verify.py {digests}", err=True)
+    say(f"{omitted} files are left out, listed in omitted.json")
+    say(f"next: python3 -I -S scripts/verify.py {digests}")
     return 0

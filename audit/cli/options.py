@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from audit.cli.terminal import hide, say
 from audit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,11 +52,14 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 def api_key(key_file: Path | None) -> str | None:
     """Return the key of a file or of DETERMINISM_API_KEY."""
     if key_file is None:
-        return os.environ.get("DETERMINISM_API_KEY") or None
-    try:
-        return key_file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--key-file {key_file} cannot be read: {error}") from error
+        key = os.environ.get("DETERMINISM_API_KEY") or None
+    else:
+        try:
+            key = key_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--key-file {key_file} cannot be read: {error}") from error
+    hide(key)
+    return key
 
 
 def declarations(path: Path | None) -> dict[str, dict[str, Any]]:
@@ -120,7 +124,7 @@ def start(model: str, binary: str | None, settings: "LaunchSettings", *, port: i
     from audit.local.owned import start_binary, start_embedded
 
     file = resolve_model(model)
-    typer.echo(f"starting llama.cpp with {file.name}", err=True)
+    say(f"starting llama.cpp with {file.name}")
     if binary is None:
         return start_embedded(file, settings, port=port)
     return start_binary(resolve_binary(binary), file, settings, port=port)

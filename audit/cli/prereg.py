@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from audit.cli import options
+from audit.cli.terminal import say
 
 NAME = "prereg"
 HELP = "Registrations: a template, where one stands in git's history, the digest to deposit."
@@ -22,7 +23,7 @@ def new(folder: Annotated[Path, typer.Argument(help="The folder to make, such as
 
     for path in write_template(folder):
         typer.echo(path)
-    typer.echo(f"next: edit them, then determinism prereg lock {folder}", err=True)
+    say(f"next: edit them, then determinism prereg lock {folder}")
     return 0
 
 
@@ -53,5 +54,5 @@ def lock(folder: FolderArgument) -> int:
 
     write_resolved(folder)
     typer.echo(load_registration(folder).digest)
-    typer.echo(f"next: commit {folder} and nothing else in that commit, before the first run", err=True)
+    say(f"next: commit {folder} and nothing else in that commit, before the first run")
     return 0

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from audit.cli import options
+from audit.cli.terminal import show
 
 NAME = "probe"
 HELP = "Ask servers whether they can be audited: logprobs, precision, slots, cache, build, and what they cannot attest."
@@ -27,5 +28,5 @@ def command(
     if as_json:
         typer.echo(json.dumps(found, indent=1))
     else:
-        typer.echo("\n".join(probe_text(one) for one in found))
+        show("\n".join(probe_text(one) for one in found))
     return 0 if all(one["auditable"] for one in found) else 2

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from audit.cli import options
+from audit.cli.terminal import say, show
 
 NAME = "report"
 HELP = "Compute the findings of a run from its stored facts and show its cells."
@@ -30,6 +31,6 @@ def command(
     if as_json:
         typer.echo(files["findings.json"].decode(), nl=False)
     else:
-        typer.echo(findings_text(findings), nl=False)
-        typer.echo(f"next: python3 -I -S scripts/verify.py {run}", err=True)
+        show(findings_text(findings).removesuffix("\n"))
+        say(f"next: python3 -I -S scripts/verify.py {run}")
     return verdict_code(findings, strict=strict)

@@ -1,19 +1,27 @@
-"""`determinism run`: execute a plan against servers and seal the record."""
+"""`determinism run`: execute a plan against servers and seal the record, or take up one that was interrupted."""
 
-import asyncio
-import signal
+import contextlib
+import shlex
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from audit.cli import options
-from audit.errors import ServerError
+from audit.cli.stop import Stop
+from audit.cli.terminal import printable, say, show
+from audit.errors import DeterminismError, UsageError
 
 if TYPE_CHECKING:
-    from audit.capture import Progress
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from audit.execution import Progress
+
+    Act = Callable[..., Coroutine[Any, Any, str | None]]
 
 NAME = "run"
 HELP = "Execute a plan against servers: facts are written, nothing is judged."
@@ -27,6 +35,10 @@ def command(
     plan: options.PlanOption = None,
     quick: options.QuickOption = False,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder; default results/local/TIME.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", metavar="RUN", help="Take up an unsealed run with the same servers and finish it."),
+    ] = None,
     key_file: options.KeyFileOption = None,
     ca: options.CaOption = None,
     declare: options.DeclareOption = None,
@@ -35,63 +47,71 @@ def command(
     threads: options.ThreadsOption = None,
 ) -> int:
     """Run a plan."""
-    from audit.capture import capture
-    from audit.prereg.choose import chosen_order
-
-    order = chosen_order(options.chosen_path(plan, quick=quick))
-    folder = out or Path("results/local") / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    for flag, given in (("--plan", plan), ("--quick", quick), ("--out", out)):
+        if resume is not None and given:
+            raise UsageError(f"{flag} cannot stand beside --resume {resume}, which has its plan in it")
+    folder = resume or out or Path("results/local") / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    more: list[object] = ["--slots", slots, "--ctx", ctx, *(["--threads", threads] if threads else [])] if local else []
+    files = (("--binary", binary), ("--key-file", key_file), ("--ca", ca), ("--declare", declare))
+    again = resume_command(folder, server, local, [*(word for pair in files if pair[1] for word in pair), *more])
+    line, seal = ProgressLine(), None
+    act = _taken_up(folder) if resume is not None else _begun(options.chosen_path(plan, quick=quick), folder, line)
     settings = options.launch_settings(slots, ctx, threads)
-    stop = Stop()
-    with (
-        options.targets(
-            server=server, local=local, binary=binary, key_file=key_file, ca=ca, declare=declare, settings=settings
-        ) as targets,
-        stop,
-    ):
-        line = ProgressLine()
-        try:
-            seal = asyncio.run(capture(order, targets, folder, report=line.show, warn=line.warn, stopped=stop.asked))
-        except ServerError:
-            if (folder / "manifest.json").is_file():
-                typer.echo(f"\n{folder} is unsealed and keeps every finished attempt", err=True)
-            raise
+    try:
+        with (
+            Stop() as stop,
+            options.targets(
+                server=server, local=local, binary=binary, key_file=key_file, ca=ca, declare=declare, settings=settings
+            ) as targets,
+        ):
+            seal = stop.run(act(targets, report=line.show, stopped=stop.asked))
+    except DeterminismError as error:
+        if _resumable(folder):
+            kept = f"{folder} is unsealed and keeps every finished attempt; when the cause is gone:\n{again}"
+            error.hint = f"{error.hint}\n{kept}" if error.hint else kept
+        raise
+    except KeyboardInterrupt:
+        pass
+    finally:
         line.end()
     if seal is None:
-        typer.echo(f"interrupted: {folder} is unsealed and keeps every finished attempt", err=True)
+        kept = f"{folder} is unsealed and keeps every finished attempt; resume it with\n{again}"
+        say(f"interrupted: {kept if _resumable(folder) else 'nothing was sent'}")
         return _INTERRUPTED
-    typer.echo(f"{folder}")
-    typer.echo(f"sealed {seal}\nnext: determinism report {folder}", err=True)
+    say(f"sealed {seal}\nnext: determinism report {folder}")
+    show(f"{folder}")
     return 0
 
 
-class Stop:
-    """Turns the first SIGINT or SIGTERM into a wish to stop after the current unit; the second stops at once."""
+def _begun(plan: Path, folder: Path, line: "ProgressLine") -> "Act":
+    """Return what runs a plan from its begin."""
+    from audit.capture import capture
+    from audit.prereg.choose import chosen_order
 
-    def __init__(self) -> None:
-        """Begin with no wish."""
-        self._asked = False
-        self._before: dict[int, object] = {}
+    order = chosen_order(plan)
+    return lambda targets, **more: capture(order, targets, folder, warn=line.warn, **more)
 
-    def asked(self) -> bool:
-        """Tell whether to stop."""
-        return self._asked
 
-    def __enter__(self) -> Self:
-        """Take the signals over."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._before[number] = signal.signal(number, self._take)
-        return self
+def _taken_up(folder: Path) -> "Act":
+    """Return what finishes an interrupted run."""
+    from audit.resume import resume
+    from audit.unsealed import refuse_finished
 
-    def __exit__(self, *_: object) -> None:
-        """Give the signals back."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+    refuse_finished(folder)
+    return partial(resume, folder)
 
-    def _take(self, _number: int, _frame: object) -> None:
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-        typer.echo("\nstopping after the current trial; once more stops at once", err=True)
+
+def _resumable(folder: Path) -> bool:
+    """Tell whether a folder holds a run that began and is not sealed."""
+    return (folder / "manifest.json").is_file() and not (folder / "SHA256SUMS").exists()
+
+
+def resume_command(folder: Path, server: list[str] | None, local: list[str] | None, more: list[object]) -> str:
+    """Return the command that takes this run up, as one types it into a shell."""
+    words: list[object] = ["determinism", "run", "--resume", folder]
+    words += [word for text in server or [] for word in ("--server", text)]
+    words += [word for text in local or [] for word in ("--local", text)]
+    return shlex.join(map(str, [*words, *more]))
 
 
 class ProgressLine:
@@ -110,16 +130,20 @@ class ProgressLine:
         left = f", about {left_s:.0f} s left" if progress.done else ""
         text = f"{progress.server}  {progress.condition}  {progress.done}/{progress.total}  {elapsed_s:.0f} s{left}"
         if self._live:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
+            self._draw(printable(text))
         elif not progress.done or progress.done * 10 // progress.total > (progress.done - 1) * 10 // progress.total:
-            typer.echo(text, err=True)
+            say(text)
 
     def warn(self, text: str) -> None:
         """Say what the user should know before the run."""
-        typer.echo(f"warning: {text}", err=True)
+        say(f"warning: {text}")
 
     def end(self) -> None:
         """Leave the live line."""
         if self._live:
-            sys.stderr.write("\r\x1b[K")
+            self._draw("")
+
+    def _draw(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from audit.cli.terminal import say
+
 NAME = "seal"
 HELP = "Print the digest of a run's seal, which is what one deposits with a third party."
 
@@ -16,7 +18,10 @@ def command(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> int:
 
     found = Run.open(run).seal
     if found is None:
-        raise UsageError(f"{run} is unsealed: its run did not end", hint="an unsealed run is no evidence")
+        raise UsageError(
+            f"{run} is unsealed: its run did not end",
+            hint="an unsealed run is no evidence yet; finish it: determinism run --resume",
+        )
     typer.echo(found)
-    typer.echo(f"next: python3 -I -S scripts/verify.py --expect {found} {run}", err=True)
+    say(f"next: python3 -I -S scripts/verify.py --expect {found} {run}")
     return 0

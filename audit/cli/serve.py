@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from audit.cli import options
+from audit.cli.terminal import say
 
 NAME = "serve"
 HELP = "Start llama.cpp here with one or more models and print where each listens."
@@ -37,7 +38,7 @@ def command(
             typer.echo(f"{server.model.name}={server.url}", err=declare)
         if declare:
             typer.echo(json.dumps({name: server.declaration() for name, server in owned.items()}, indent=1))
-        typer.echo("serving; Ctrl-C ends it", err=True)
+        say("serving; Ctrl-C ends it")
         wait_for_signal()
     return 0
 

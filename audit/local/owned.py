@@ -77,6 +77,7 @@ class OwnedServer:
         self.start_count = 0
         self.ready_ms = 0.0
         self._process: subprocess.Popen[bytes] | None = None
+        self._aborted = False
 
     @property
     def url(self) -> str:
@@ -137,6 +138,11 @@ class OwnedServer:
             if process.stdin is not None:
                 process.stdin.close()
 
+    def abort(self) -> None:
+        """End the process for good: one that another thread is starting ends too, and none is started any more."""
+        self._aborted = True
+        self.stop()
+
     def declaration(self) -> dict[str, Any]:
         """Say what the operator knows and the server cannot attest: argv, environment, digests, settings.
 
@@ -195,6 +201,8 @@ class OwnedServer:
 
     def _wait_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         while process.poll() is None:
+            if self._aborted:
+                raise ServerError(f"the server of {self.model.name} was stopped while it started")
             if self._get("/health")[0] == http.client.OK:
                 if owns_port(process.pid, self.port) is False:
                     raise _PortTakenError

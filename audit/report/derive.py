@@ -28,7 +28,7 @@ def derive(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         finished = sum(1 for path in (folder / "streams").glob("*.jsonl"))
         raise UsageError(
             f"{folder} is unsealed: its run did not end ({finished} distinct streams are kept)",
-            hint="an unsealed run is readable but no evidence; run it again",
+            hint="an unsealed run is no evidence yet; finish it: determinism run --resume",
         )
     found = findings(run)
     files = {

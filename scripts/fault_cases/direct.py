@@ -149,6 +149,9 @@ class Owner:
         """Replace the process; called from another thread than the loop's."""
         asyncio.run_coroutine_threadsafe(self._server.restart(), self._loop).result()
 
+    def abort(self) -> None:
+        """End nothing: the fake ends with the run."""
+
     def declaration(self) -> dict[str, Any]:
         """Return what the operator knows."""
         return {"argv": ["fake"]}

@@ -71,6 +71,9 @@ class Owner:
         """Replace the process."""
         self.fake.restart()
 
+    def abort(self) -> None:
+        """End nothing: a fake belongs to its test."""
+
     def declaration(self) -> dict[str, JSON]:
         """Return what the operator knows."""
         return {"argv": ["fake"]}

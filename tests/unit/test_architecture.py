@@ -20,14 +20,16 @@ RANKS = {
     "errors": 0,
     **dict.fromkeys(["statistics", "stream", "trial"], 1),
     **dict.fromkeys(["conditions", "finding", "record", "rows"], 2),
-    **dict.fromkeys(["compare", "plan", "wire"], 3),
+    **dict.fromkeys(["compare", "difference", "history", "past", "plan", "wire"], 3),
     **dict.fromkeys(["client", "machine", "order", "request", "schedule", "store", "tiny"], 4),
-    **dict.fromkeys(["export", "local", "prereg", "proofs", "server"], 5),
-    **dict.fromkeys(["analyse", "dumper", "fake", "probe", "sitting"], 6),
-    "capture": 7,
-    **dict.fromkeys(["accuracy", "identity", "remedy", "report"], 8),
-    "cli": 9,
-    "__main__": 10,  # it starts cli
+    **dict.fromkeys(["export", "local", "prereg", "proofs", "server", "unsealed"], 5),
+    **dict.fromkeys(["analyse", "dumper", "fake", "probe", "replies"], 6),
+    "sitting": 7,
+    "execution": 8,
+    **dict.fromkeys(["capture", "resume"], 9),
+    **dict.fromkeys(["accuracy", "identity", "remedy", "report"], 10),
+    "cli": 11,
+    "__main__": 12,  # it starts cli
 }
 # The order of the packages that are planted below, which stay as they are when a module of ours gets another rank.
 PLANTED = {"": 0, "errors": 0, "stream": 1, "client": 3, "plan": 3, "store": 3, "identity": 6, "cli": 7}
@@ -54,7 +56,7 @@ NETWORK = TALKERS | LIBRARIES | SOCKETS | {f"asyncio.{call}" for call in ASYNCIO
 # Who must not reach what, also through others.
 BANS = {
     **dict.fromkeys(["analyse", "compare", "proofs", "report"], NETWORK),
-    "capture": frozenset({"audit.compare", "audit.proofs", "audit.analyse"}),
+    **dict.fromkeys(["capture", "resume"], frozenset({"audit.compare", "audit.proofs", "audit.analyse"})),
 }
 
 LINES_MAX = 350

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from audit import client as client_module
 from audit.client import Address, Client, Exchange
@@ -315,3 +317,18 @@ def test_what_is_no_address_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         Address.parse(text)
     assert "password@" not in caught.value.message
+
+
+@given(parts=st.lists(st.sampled_from([b"", b"s", b"sk", b"sk-a", b"-a", b"a", b"sk-ask-a", b"\xff"]), max_size=12))
+def test_the_key_is_masked_however_it_is_cut_into_chunks(parts: list[bytes]) -> None:
+    """What is handed on is the body with the key replaced, byte for byte as long, nothing lost at the end."""
+    from audit.client import _Mask
+
+    mask = _Mask("sk-a")
+    got = [mask.chunk(part) for part in parts]
+    got.append(mask.chunk(b"", last=True))
+    assert b"".join(got) == b"".join(parts).replace(b"sk-a", b"****")
+    plain = _Mask(None)
+    assert [plain.chunk(part) for part in parts] == parts
+    assert plain.text("Bearer sk-a") == "Bearer sk-a"
+    assert mask.text("Bearer sk-a") == "Bearer ****"

