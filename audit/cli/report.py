@@ -8,13 +8,13 @@ import typer
 from audit.cli import options
 
 NAME = "report"
-HELP = "Compute the findings of a run from its stored facts and show its cells."
-_INCONCLUSIVE = 3
+HELP = "Compute the findings of a run from its stored facts, show them, and write report.html and its tables."
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     as_json: options.JsonOption = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Also write steps.csv, which is large.")] = False,
     trials: Annotated[
         Path | None, typer.Option("--trials", help="Also write the table of all trials as CSV to this file.")
     ] = None,
@@ -22,14 +22,17 @@ def command(
 ) -> int:
     """Report a run."""
     from audit.report import derive, trials_csv
-    from audit.report.text import findings_text, verdict_code
+    from audit.report.kinds import kind_of
+    from audit.report.verifier import verifier_words
+    from audit.store import Run
 
-    findings, files = derive(run)
+    findings, files = derive(run, with_steps=steps)
     if trials is not None:
         trials.write_bytes(trials_csv(run))
+    kind = kind_of(Run.open(run))
     if as_json:
         typer.echo(files["findings.json"].decode(), nl=False)
     else:
-        typer.echo(findings_text(findings), nl=False)
-        typer.echo(f"next: python3 -I -S scripts/verify.py {run}", err=True)
-    return verdict_code(findings, strict=strict)
+        typer.echo(kind.text(findings), nl=False)
+        typer.echo(f"wrote {run / 'report.html'} and {len(files) - 1} more files\n{verifier_words(run)}", err=True)
+    return kind.code(findings, strict=strict)
