@@ -62,6 +62,7 @@ while IFS= read -r line; do
     not_run+=("${line#NOT RUN: }")
 done < <(grep '^NOT RUN: ' -- "$log" || true)
 step loud "stored runs" .venv/bin/python scripts/stored_runs.py
+step loud "derived files" .venv/bin/python -m scripts.derived_files
 step_with pypy3 "stored runs, pypy3" .venv/bin/python scripts/stored_runs.py --python pypy3
 
 echo

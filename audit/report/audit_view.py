@@ -41,6 +41,7 @@ _SECTIONS = (
     ("reading", "How to read this"),
     ("limits", "Limits"),
 )
+_MACHINE = ("cpu", "cpu_flags", "cores", "kernel", "memory_bytes")
 _OPERATORS = {"<": "below", "<=": "at most", "==": "exactly", ">=": "at least", ">": "above"}
 _MEASURES = {
     "logprob_identical": "the share of trials with identical logprobs",
@@ -71,7 +72,8 @@ def audit_view(judged: Judgement, steps: pd.DataFrame | None = None) -> JSON:
         "maps": run_map(judged),
         "witnesses": _witnesses(judged, cells),
         "systems": [system_view(run, evidence) for evidence in judged.evidence.values()],
-        "machine": {name: value for name, value in run.manifest.machine.items() if value is not None},
+        "machine": {name: run.manifest.machine.get(name) for name in _MACHINE},
+        "program": {name: run.manifest.program.get(name) for name in ("name", "version", "commit")},
         "unplanned": _unplanned(judged),
         "exploratory_cells": _exploratory_cells(findings, cells),
         "sections": _SECTIONS,

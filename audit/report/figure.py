@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from markupsafe import Markup, escape
 
-from audit.report.visible import plain
+from audit.report.visible import terminal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +78,7 @@ _NOISE = ("; stroke-linecap: square", "; stroke-linejoin: miter", ' type="text/c
 
 def label_text(text: str) -> str:
     """Return a label that any font can draw: printable ASCII, and not longer than a legend can bear."""
-    shown = plain(text).encode("ascii", "backslashreplace").decode("ascii")
+    shown = terminal(text)
     return shown if len(shown) <= _LABEL_MAX else f"{shown[: _LABEL_MAX - 3]}..."
 
 

@@ -16,7 +16,7 @@ from audit.analyse.evidence import Evidence
 from audit.proofs import Flight
 from audit.record import Complete, Invoke
 
-__all__ = ["Map", "Mark", "Stave", "WaveBox", "run_map"]
+__all__ = ["Map", "Mark", "Stave", "WaveBox", "class_letter", "run_map"]
 
 NS_PER_S = 1e9
 WIDTH = 1000.0
@@ -184,7 +184,7 @@ class _Looks:
         shape, word = _shape(row, failed=span.failed, role=self._evidence.planned[span.trial].trial.role)
         number = self._class(row) if row is not None and shape in "itd" else None
         moved = number is not None and shape in "td"
-        letter = "" if number is None else _letter(number)
+        letter = "" if number is None else class_letter(number)
         told = f"{span.trial}: {word}" + (f", class {letter}" if letter else "")
         return Mark(
             trial=span.trial,
@@ -221,7 +221,7 @@ def _shape(row: Mapping[str, Any] | None, *, failed: bool, role: str) -> tuple[s
     return (_SHAPES[row["outcome"]] if moved else "i"), str(row["outcome"])
 
 
-def _letter(number: int) -> str:
+def class_letter(number: int) -> str:
     """Return a, b, ... z, aa, ab, ... for 0, 1, ..."""
     letters = ""
     number += 1

@@ -7,7 +7,7 @@ each do their own afterwards.
 import re
 import unicodedata
 
-__all__ = ["code", "markdown", "plain"]
+__all__ = ["code", "markdown", "plain", "terminal"]
 
 _LENGTH_MAX = 2000
 # Controls, formats (they reverse or hide text), surrogates, private and unassigned, line and paragraph separators.
@@ -49,5 +49,10 @@ def markdown(value: object) -> str:
 
 def code(value: object) -> str:
     """Return a value as a Markdown code span that also stands in a table, in ASCII."""
-    shown = plain(value).encode("ascii", "backslashreplace").decode("ascii").replace("`", "'").replace("|", "\\|")
+    shown = terminal(value).replace("`", "'").replace("|", "\\|")
     return f"`{shown}`" if shown else ""
+
+
+def terminal(value: object) -> str:
+    """Return a value as visible ASCII, so that no record can command a terminal."""
+    return plain(value).encode("ascii", "backslashreplace").decode("ascii")
