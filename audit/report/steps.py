@@ -58,6 +58,7 @@ def step_table(run: Run, trials: pd.DataFrame) -> pd.DataFrame:
             begin = (server, condition, str(first["prompt"]), sampled, str(first["trial"]), len(group))
             rows += [_Row(*begin, **one._asdict()) for one in _compared(run.stream(name), run.stream(reference))]
     table = pd.DataFrame(rows, columns=list(_Row._fields))
+    table = table.astype({"sampled": bool, "moved": bool, "margin": float})  # without a row nothing has a type
     table["flipped"] = table["token"] != table["reference_token"]
     table["nats"] = table["logprob"].astype(float) - table["reference_logprob"].astype(float)
     table["ulp"] = _ulps(table)

@@ -20,6 +20,7 @@ from audit.record import Complete
 from audit.report import derive, derived_files
 from audit.store import DERIVED_SUMS, Run
 from scripts.derived_files import check, surroundings
+from tests.unit.analyse.simulated import Subject, plan_of, write
 from tests.unit.report.reported import WAVE, eventful, hostile
 
 SECTIONS = (
@@ -284,3 +285,13 @@ def test_hostile_text_is_text_in_markdown(nasty: dict[str, bytes]) -> None:
     assert "<script" not in outside
     assert "](b)" not in outside.replace("\\]", "")
     assert "\x1b" not in said
+
+
+def test_a_run_in_which_nothing_moved_is_reported_too(tmp_path: Path) -> None:
+    """No plot of what did not happen, no witness, and the rest as ever."""
+    plan = plan_of({"name": "repeat_greedy", "count": 2}, {"name": "stream_vs_whole"})
+    write(tmp_path / "run", Subject(plan=plan))
+    text = derive(tmp_path / "run", with_steps=True)[1]["report.html"].decode("ascii")
+    assert "No stream left its reference." in text
+    assert "Nothing moved, so there is nothing to plot." in text
+    assert "everything below is exploratory" in text
