@@ -14,7 +14,7 @@ _LENGTH_MAX = 2000
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _PRINTABLE = re.compile(r"[ -~]*")
 # What Markdown or HTML reads anywhere, and what it reads at the beginning of a line.
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~<>&$]|^[-+]|^[0-9]+[.)])")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~<>&$]|^[-+]|^[0-9]+[.)](?=\s|$))")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
@@ -43,7 +43,7 @@ def _shown(character: str) -> str:
 
 def markdown(value: object) -> str:
     """Return a value as visible text in which no character means anything to Markdown or HTML, in ASCII."""
-    text = _MARKDOWN.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), plain(value))
+    text = _MARKDOWN.sub(lambda match: _ENTITIES.get(match[0], f"{match[0][:-1]}\\{match[0][-1]}"), plain(value))
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 

@@ -61,4 +61,5 @@ def test_markdown_of_hostile_text_is_text() -> None:
     assert "[a](b)" not in shown
     assert shown.isascii()
     assert [at for at, character in enumerate(shown) if character in "|`*_[" and shown[at - 1] != "\\"] == []
-    assert [markdown(text)[0] for text in ("# x", "- x", "+ x", "1. x")] == ["\\"] * 4
+    assert [markdown(text) for text in ("# x", "- x", "+ x", "1. x")] == ["\\# x", "\\- x", "\\+ x", "1\\. x"]
+    assert [markdown(text) for text in ("1.5", "a - b", "e+5")] == ["1.5", "a - b", "e+5"]
