@@ -13,7 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from audit.errors import EvidenceError
 from audit.stream import Step, Stream
 
-__all__ = ["OWN_RANK", "Consequence", "Difference", "consequence", "first_difference", "ulp_distance"]
+__all__ = [
+    "OWN_RANK",
+    "Consequence",
+    "Difference",
+    "consequence",
+    "first_difference",
+    "is_float32",
+    "margin_of",
+    "ulp_distance",
+]
 
 OWN_RANK = -1  # the rank of the step's own token; an entry of the top-k has its index
 _PAIR = 2  # a margin needs a best and a second-best token
@@ -161,16 +170,17 @@ def _difference(
     if value is not None and reference_value is not None:
         nats = value - reference_value
         # A logprob that is no float32 is kept as the server sent it, and has no place among the float32 values.
-        ulp = int(ulp_distance(value, reference_value)) if _is_float32(value) and _is_float32(reference_value) else None
-    return Difference(index, level, rank, value, reference_value, ulp, nats, _margin(reference))
+        ulp = int(ulp_distance(value, reference_value)) if is_float32(value) and is_float32(reference_value) else None
+    return Difference(index, level, rank, value, reference_value, ulp, nats, margin_of(reference))
 
 
-def _is_float32(value: float) -> bool:
+def is_float32(value: float) -> bool:
+    """Tell whether a logprob is a float32 value, as every one that a server reports should be."""
     with np.errstate(over="ignore"):
         return float(np.float32(value)) == value
 
 
-def _margin(step: Step | None) -> float | None:
+def margin_of(step: Step | None) -> float | None:
     """Return the best minus the second-best logprob of a top-k, in nats."""
     values = sorted((logprob for _, logprob in step.top if logprob is not None), reverse=True) if step else []
     return values[0] - values[1] if len(values) >= _PAIR else None

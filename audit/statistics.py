@@ -8,7 +8,7 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from audit.errors import EvidenceError
 
@@ -19,7 +19,8 @@ DIGITS = 6
 _UNIT = 10**DIGITS
 _ONE_SIDED = 1 - CONFIDENCE
 _TWO_SIDED = _ONE_SIDED / 2
-# scipy's quantiles are good to about 1e-12; within a hundredth of the last digit they are not trusted.
+# scipy's quantiles are good to about 1e-12; within a hundredth of the last digit they are not trusted. They come from
+# scipy.special, since importing scipy.stats takes longer than judging a run.
 _DOUBT = 0.01
 
 
@@ -56,7 +57,7 @@ def detectable_rate(n: int) -> float:
 
 def _lower(k: int, n: int, tail: Fraction) -> int:
     """Return the lower bound of `k` of `n` in units of the last digit, rounded down; k > 0."""
-    scaled: float = float(beta.ppf(float(tail), k, n - k + 1)) * _UNIT
+    scaled: float = float(betaincinv(k, n - k + 1, float(tail))) * _UNIT
     nearest: int = round(scaled)
     if abs(scaled - nearest) > _DOUBT:
         return math.floor(scaled)

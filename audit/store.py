@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +29,7 @@ DERIVED_SUMS = "DERIVED.SHA256SUMS"
 OMITTED = "omitted.json"
 STORES = {"streams": ".jsonl", "rows": ".f32", "facts": ".json", "bodies": ""}
 PARTIAL = ".partial"
+_STREAMS_KEPT = 1024
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -196,6 +197,7 @@ class Run:
         Raises: UsageError where this is no run of this format; EvidenceError where the manifest cannot be read.
         """
         self.folder = folder
+        self._stream = lru_cache(maxsize=_STREAMS_KEPT)(self._read_stream)
         path = folder / "manifest.json"
         if not path.is_file():
             raise UsageError(
@@ -279,7 +281,10 @@ class Run:
         return (self.folder / kind / (name.removeprefix("sha256:") + STORES[kind])).is_file()
 
     def stream(self, name: str) -> Stream:
-        """Read a stream by its digest."""
+        """Read a stream by its digest; those that were read last are kept."""
+        return self._stream(name)
+
+    def _read_stream(self, name: str) -> Stream:
         return Stream.from_bytes(self._read("streams", name))
 
     def rows(self, name: str, shape: tuple[int, int]) -> Rows:

@@ -61,7 +61,9 @@ step loud "pytest" .venv/bin/python -m pytest
 while IFS= read -r line; do
     not_run+=("${line#NOT RUN: }")
 done < <(grep '^NOT RUN: ' -- "$log" || true)
+step quiet "site" env NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir build/site
 step loud "stored runs" .venv/bin/python scripts/stored_runs.py
+step loud "derived files" .venv/bin/python -m scripts.derived_files
 step_with pypy3 "stored runs, pypy3" .venv/bin/python scripts/stored_runs.py --python pypy3
 
 echo

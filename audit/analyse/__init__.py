@@ -6,12 +6,14 @@ out, cells.py, waves.py, witness.py and instrument.py count them, and here all i
 and nothing is written.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from audit.analyse.cells import JUDGED, cell_entries, pooled_entries
-from audit.analyse.evidence import read_evidence
+from audit.analyse.evidence import Evidence, read_evidence
 from audit.analyse.instrument import instrument_entries
 from audit.analyse.table import tabulate
 from audit.analyse.waves import threshold_entries, wave_entries
@@ -22,9 +24,19 @@ from audit.prereg import Counts, evaluate, load_predictions
 from audit.store import Run
 from audit.stream import FORMAT
 
-__all__ = ["findings", "trials"]
+__all__ = ["Judgement", "findings", "judge_run", "trials"]
 
 PREDICTIONS = "predictions.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """An audit with all that follows from its facts: the history by server, one row a measured trial, the findings."""
+
+    run: Run
+    evidence: Mapping[str, Evidence]
+    trials: pd.DataFrame
+    findings: dict[str, Any]
 
 
 def trials(run: Run) -> pd.DataFrame:
@@ -40,13 +52,21 @@ def findings(run: Run) -> dict[str, Any]:
 
     Raises: UsageError where the run is no audit; EvidenceError where its facts contradict each other.
     """
+    return judge_run(run).findings
+
+
+def judge_run(run: Run) -> Judgement:
+    """Judge an audit.
+
+    Raises: UsageError where the run is no audit; EvidenceError where its facts contradict each other.
+    """
     evidence = read_evidence(_audit(run))
     table = tabulate(run, evidence)
     servers, plan = list(evidence), run.plan
     cells = cell_entries(table, plan=plan, servers=servers, extras=Witnesses(run))
     instrument = [entry for one in evidence.values() for entry in instrument_entries(run, one, table)]
     sound = _sound(cells, instrument)
-    document = {
+    found = {
         "format": FORMAT,
         "kind": "audit",
         "seal": run.seal,
@@ -60,7 +80,7 @@ def findings(run: Run) -> dict[str, Any]:
         "predictions": _predictions(run, cells, instrument),
         "exploratory": _exploratory(run),
     }
-    return checked(document)
+    return Judgement(run=run, evidence=evidence, trials=table, findings=checked(found))
 
 
 def _audit(run: Run) -> Run:

@@ -5,7 +5,7 @@ differs or this copy of the record leaves the streams out. Each pair of streams 
 """
 
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -14,11 +14,8 @@ import pandas as pd
 from audit.analyse.table import NO_LOGPROBS
 from audit.compare import Consequence, Difference, consequence, first_difference
 from audit.store import Run
-from audit.stream import Stream
 
 __all__ = ["Witnesses"]
-
-STREAMS_KEPT = 256
 
 
 class _Pair(NamedTuple):
@@ -34,7 +31,6 @@ class Witnesses:
     def __init__(self, run: Run) -> None:
         """Prepare; nothing is read yet."""
         self._run = run
-        self._stream = lru_cache(maxsize=STREAMS_KEPT)(self._read)
         self._difference = cache(self._compare)
         self._consequence = cache(self._consequence_of)
 
@@ -55,14 +51,13 @@ class Witnesses:
             "consequence": None if tokens_only else _summary([self._consequence(pair) for pair in pairs]),
         }
 
-    def _read(self, name: str) -> Stream:
-        return self._run.stream(name)
-
     def _compare(self, pair: _Pair, tokens_only: bool) -> Difference | None:  # noqa: FBT001 - a key of the cache
-        return first_difference(self._stream(pair.stream), self._stream(pair.reference), tokens_only=tokens_only)
+        return first_difference(
+            self._run.stream(pair.stream), self._run.stream(pair.reference), tokens_only=tokens_only
+        )
 
     def _consequence_of(self, pair: _Pair) -> Consequence | None:
-        return consequence(self._stream(pair.stream), self._stream(pair.reference))
+        return consequence(self._run.stream(pair.stream), self._run.stream(pair.reference))
 
 
 def _witness(difference: Difference, trial: str, reference: str) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from audit.cli import options
 from audit.cli.terminal import say, show
 
 NAME = "report"
-HELP = "Compute the findings of a run from its stored facts and show its cells."
-_INCONCLUSIVE = 3
+HELP = "Compute the findings of a run from its stored facts, show them, and write report.html and its tables."
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     as_json: options.JsonOption = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Also write steps.csv, which is large.")] = False,
     trials: Annotated[
         Path | None, typer.Option("--trials", help="Also write the table of all trials as CSV to this file.")
     ] = None,
@@ -23,14 +23,17 @@ def command(
 ) -> int:
     """Report a run."""
     from audit.report import derive, trials_csv
-    from audit.report.text import findings_text, verdict_code
+    from audit.report.kinds import kind_of
+    from audit.report.verifier import verifier_words
+    from audit.store import Run
 
-    findings, files = derive(run)
+    findings, files = derive(run, with_steps=steps)
     if trials is not None:
         trials.write_bytes(trials_csv(run))
+    kind = kind_of(Run.open(run))
     if as_json:
         typer.echo(files["findings.json"].decode(), nl=False)
     else:
-        show(findings_text(findings).removesuffix("\n"))
-        say(f"next: python3 -I -S scripts/verify.py {run}")
-    return verdict_code(findings, strict=strict)
+        show(kind.text(findings).removesuffix("\n"))
+        say(f"wrote {run / 'report.html'} and {len(files) - 1} more files\n{verifier_words(run)}")
+    return kind.code(findings, strict=strict)

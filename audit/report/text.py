@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["findings_text", "table_text", "verdict_code"]
+__all__ = ["bounds_text", "findings_text", "outwards", "table_text", "verdict_code"]
 
 _REFUTED, _INCONCLUSIVE = 1, 3
 
@@ -32,14 +32,15 @@ def _share(k: int, n: int) -> str:
     return f"{k}/{n}"
 
 
-def _bounds(rate: dict[str, Any]) -> str:
+def bounds_text(rate: dict[str, Any]) -> str:
+    """Return a rate as `k/n [low, high]`, `-` without trials."""
     if not rate["n"]:
         return "-"
-    low, high = _outwards(rate["low"], ROUND_FLOOR), _outwards(rate["high"], ROUND_CEILING)
+    low, high = outwards(rate["low"], ROUND_FLOOR), outwards(rate["high"], ROUND_CEILING)
     return f"{rate['divergent']}/{rate['n']} [{low}, {high}]"
 
 
-def _outwards(bound: float, rounding: str) -> str:
+def outwards(bound: float, rounding: str) -> str:
     """Return a bound with three decimals, never nearer to the middle than it is."""
     return str(Decimal(repr(bound)).quantize(Decimal("0.001"), rounding=rounding))
 
@@ -62,7 +63,7 @@ def _cell_row(cell: dict[str, Any]) -> dict[str, Any]:
         "logprob": _share(cell["logprob_identical"], cell["usable"]),
         "token": _share(cell["token_identical"], cell["usable"]),
         "distinct": cell["distinct"],
-        "moved, by wave [95 %]": _bounds(cell["by_wave"]),
+        "moved, by wave [95 %]": bounds_text(cell["by_wave"]),
         "first difference": _witness(cell["witness"]),
     }
 
@@ -87,7 +88,7 @@ def _pooled_rows(findings: dict[str, Any]) -> list[dict[str, Any]]:
             "condition": entry["condition"],
             "logprob": _share(entry["logprob_identical"], entry["usable"]),
             "token": _share(entry["token_identical"], entry["usable"]),
-            "moved, by wave [95 %]": _bounds(entry["by_wave"]),
+            "moved, by wave [95 %]": bounds_text(entry["by_wave"]),
         }
         for entry in findings["pooled"]
     ]
@@ -166,7 +167,7 @@ def _threshold(entry: dict[str, Any]) -> str:
     waves = f"{entry['kind']} waves on {entry['server']}: "
     if entry["level"] is None:
         return f"{waves}none, since level {entry['above']}, the smallest, moved or could not be judged\n"
-    most = _outwards(entry["high"], ROUND_CEILING)
+    most = outwards(entry["high"], ROUND_CEILING)
     bound = f"{entry['level']} (0 of {entry['waves']} waves moved, so a rate of at most {most})"
     return f"{waves}{bound}, next level {entry['above']}\n" if entry["above"] else f"{waves}{bound}, the largest sent\n"
 

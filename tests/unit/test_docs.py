@@ -77,11 +77,18 @@ def broken_links(name: str) -> list[str]:
     return broken
 
 
+def command_lines(block: str) -> list[str]:
+    """Return the commands of a console block: what follows `$ ` where any line does, else every line."""
+    lines = block.replace("\\\n", " ").splitlines()
+    prompted = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return prompted or lines
+
+
 def commands(page: str, program: str) -> Iterator[list[str]]:
     """Yield the words after `program` of each console line that runs it, up to a pipe, redirection or comment."""
     for block in blocks(page, "console"):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True)
+        for line in command_lines(block):
+            words = shlex.split(line, comments=True)
             if program not in words[:4] or (program == "determinism" and words[0] != program):
                 continue
             words = words[words.index(program) + 1 :]

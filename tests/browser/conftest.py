@@ -1,0 +1,52 @@
+"""What the browser tests share: Debian's Chromium, started once, and pages of stored and made-up runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from audit.report import derive
+from audit.report.across import across, across_page_context
+from audit.report.render import html_page
+from scripts.screenshots import ARGUMENTS
+from tests.unit.report.reported import eventful, hostile
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+AUTHORITATIVE = "2026-11-30-embedded-b11549"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Start Chromium once, or say that it is missing."""
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def pages(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the files of every kind of page, by name."""
+    folder = tmp_path_factory.mktemp("pages")
+    made = {"eventful": eventful, "hostile": hostile}
+    for name, write in made.items():
+        write(folder / name)
+        derive(folder / name)
+    across_page = folder / "across.html"
+    across_page.write_bytes(html_page("across.html", across_page_context(across([folder / name for name in made]))))
+    return {
+        "stored": repository / "results" / AUTHORITATIVE / "report.html",
+        **{name: folder / name / "report.html" for name in made},
+        "across": across_page,
+    }
