@@ -416,6 +416,16 @@ class Run:
         """Return a server's frozen prompt, or None where this copy leaves it out."""
         return self.fact(self.manifest["prompts"][server][key])
 
+    def echo(self, server: str, key: str) -> str | None:
+        """Return the digest of what a reply echoes of a prompt, or None where this copy leaves the prompt out."""
+        prompt = self.prompt(server, key)
+        if prompt is None:
+            return None
+        text = prompt["text"]
+        whole = not re.search("[\ud800-\udfff]", text)
+        self.ledger.need("shape", whole, "half a surrogate pair in {}", ascii(text)[:80])
+        return digest(text.replace(" ", "").encode())  # some echoes drop the spaces before punctuation
+
 
 @functools.lru_cache(maxsize=256)
 def read_lines(path: Path) -> list[JSON]:
@@ -1238,10 +1248,11 @@ class Walk:
             server.files.add(joined["logprob"])
             check_joined(run, attempt.replies(trial), joined, f"line {self.n}")
         body, complete = self.bodies.pop((trial.id, line["part"]))
-        if complete:
-            server.told["counts"].append(ledger.judge("counts", counts_agree(body, reply)))
-        else:
+        own = reply["prompt_echo"] in (None, run.echo(server.label, trial.key))
+        if not complete:
             run.unread.add((server.label, "counts"))
+        elif own or trial.prefixes:  # what answers another prompt has that one's counts
+            server.told["counts"].append(ledger.judge("counts", counts_agree(body, reply)))
         settings = run.fact(reply["settings"])
         if settings is None and reply["settings"] is not None:
             ledger.unchecked["echoed settings"] += 1
@@ -1459,9 +1470,7 @@ class Judge:
         self.numbers = [line["n"] for line in server.lines]
         self.unsteady: set[str] = set()  # references that do not repeat solo
         self.logprob, self.token = classes(self.results, "logprob"), classes(self.results, "token")
-        ends = [self.last[name] for name in ("canary/first", "canary/last") if name in self.results]
-        self.ends = len(ends) == 2
-        self.canary_moved = len(server.canaries) > 1 or any(self.same_server(one) != "held" for one in ends)
+        self.ends = all(f"canary/{name}" in self.results for name in ("first", "last"))
         baselines = (trial for trial in run.trials.values() if trial.condition == "baseline")
         self.baselines = [trial for trial in baselines if trial.id in self.results]
         self.fates = [self.fate(trial) for trial in run.trials.values() if trial.reference]
@@ -1699,7 +1708,7 @@ class Judge:
         if not (trial.id in self.results and reference.id in self.results):
             return Fate(trial, "failed")
         reasons = [reason for reason, _ in map(self.evidence, (trial.unit, reference.unit)) if reason]
-        if not self.ledger.judge("canary", not self.canary_moved):
+        if not self.ledger.judge("canary", len(self.server.canaries) < 2):
             reasons.append("canary")
         if reasons:
             return Fate(trial, "tainted", reasons[0])
@@ -1736,15 +1745,11 @@ class Judge:
 
     def misdirected(self, trial: Trial) -> tuple[str, bool]:
         """Tell whether a reply echoes another prompt than the one that was sent."""
-        prompt = self.run.prompt(self.server.label, trial.key)
-        if prompt is None:
+        wanted = self.run.echo(self.server.label, trial.key)
+        if wanted is None:
             self.ledger.unchecked["prompt echoes"] += 1
-        if prompt is None or trial.prefixes:
+        if wanted is None or trial.prefixes:
             return "", False
-        text = prompt["text"]
-        whole = not re.search("[\ud800-\udfff]", text)
-        self.ledger.need("shape", whole, "half a surrogate pair in {}", ascii(text)[:80])
-        wanted = digest(text.replace(" ", "").encode())  # some echoes drop the spaces before punctuation
         replies = self.last[trial.unit].replies(trial)
         return self.failing(*(("prompt echo", reply["prompt_echo"] in (None, wanted)) for reply in replies))
 

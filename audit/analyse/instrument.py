@@ -16,7 +16,7 @@ from audit.analyse.evidence import Evidence
 from audit.compare import first_difference
 from audit.prereg import CHECKS
 from audit.store import Run
-from audit.stream import Step, Stream
+from audit.stream import Step, Stream, text_digest
 
 __all__ = ["CONTROLS", "instrument_entries"]
 
@@ -157,13 +157,21 @@ def _replies(run: Run, evidence: Evidence) -> dict[str, _Found]:
         hidden = not run.has("streams", stream) or (settings is not None and fact(settings) is None)
         return None if hidden else _more_probable(run.stream(stream)) <= biased_tokens(fact(settings))
 
+    @cache
+    def text(prompt: str) -> str | None:
+        prompt_fact = fact(evidence.prompts.get(prompt))
+        return None if prompt_fact is None else text_digest(prompt_fact["text"])
+
     found: dict[str, list[bool | None]] = {"greedy": [], "settings": [], "counts": []}
     for invoke, complete in evidence.answered:
         reply, sent = complete.reply, fact(invoke.request)
         if reply is None:
             continue
         found["settings"].append(echoes(invoke.request, reply.settings))
-        found["counts"].append(None if sent is None else counts_agree(sent, reply))
+        one = evidence.planned[invoke.trial]
+        # What answers another prompt has that one's counts.
+        if one.trial.form == "prefixes" or reply.prompt_echo in {None, text(one.prompt)} or sent is None:
+            found["counts"].append(None if sent is None else counts_agree(sent, reply))
         if reply.logprob is not None and (sent is None or is_greedy(sent)):
             found["greedy"].append(None if sent is None else leads(reply.logprob, reply.settings))
     return {name: _counted(agree) for name, agree in found.items()}

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from audit.analyse.evidence import Evidence, Outcome, Planned
-from audit.proofs import HELD, Case, Judged, accounting, first_item, idle, judge_all, prove, same_server
+from audit.proofs import Case, Judged, accounting, first_item, idle, judge_all, prove, same_server
 from audit.record import Reply
 from audit.stream import text_digest
 
@@ -106,9 +106,7 @@ class _Judge:
         self.facts = cache(lambda unit: evidence.facts(self.units[unit]))
         self.text = cache(self._text)
         self.outcome = cache(evidence.outcome)
-        canaries = [one for one in evidence.planned.values() if one.trial.role == "canary"]
-        complete = [one.unit.unit for one in canaries if self.outcome(one.trial.trial) is not None]
-        self.canary_moved = len(evidence.canaries) > 1 or any(self._same_server(unit) != HELD for unit in complete)
+        self.canary_moved = len(evidence.canaries) > 1
         # The prompts whose baseline gave a stream, by the stream's digest; equal prompts have one digest.
         self.owners: dict[str, set[str | None]] = defaultdict(set)
         for one in evidence.planned.values():
@@ -193,17 +191,13 @@ class _Judge:
 
     def _unit(self, unit: str) -> Judged:
         """Judge the three checks of a unit."""
-        facts = self.evidence.facts(self.units[unit], invoked_only=True)
-        return judge_all((idle(facts), accounting(facts), self._same_server(unit)))
-
-    def _same_server(self, unit: str) -> Judged:
-        """Judge whether a unit's server is the one that the run began with."""
         attempt = self.evidence.attempts.get(unit)
+        facts = self.evidence.facts(self.units[unit], invoked_only=True)
         before, after = (
             self.evidence.identities_before(snapshot)
             for snapshot in ((attempt.before, attempt.after) if attempt else (None, None))
         )
-        return same_server(self.evidence.facts(self.units[unit], invoked_only=True), before=before, after=after)
+        return judge_all((idle(facts), accounting(facts), same_server(facts, before=before, after=after)))
 
     def _case(self, one: Planned, said: Outcome, expected: Outcome) -> Case:
         """Gather what the proof of a trial may look at."""

@@ -25,9 +25,9 @@ add("seed_ignored", ON, "short", "control_seed gives its baseline", cells={"cont
 add("temperature_ignored", ON, "short", "both sampled controls give their baseline",
     cells={"control_seed": "identical", "control_temperature": "identical"},
     instrument={"control_seed": "failed", "control_temperature": "failed"}, code=3)  # fmt: skip
-add("defaults_applied", ON, "short", "the echo is not what was sent; canaries are sampled, each with its own seed",
+add("defaults_applied", ON, "short", "the echo is not what was sent; canaries are sampled, and greedy replies too",
     cells=dict.fromkeys(SHORT, "tainted"), reasons={"repeat_greedy": {"canary": 2}},
-    instrument=NO_CONTROL | {"canary": "failed", "settings": "failed"}, code=3)  # fmt: skip
+    instrument=NO_CONTROL | dict.fromkeys(["canary", "settings", "greedy"], "failed"), code=3)  # fmt: skip
 
 # The cache.
 add("cache_hidden", ON, "cache", "the server counted fewer prompt tokens than its replies claim",
@@ -55,7 +55,7 @@ add(
     cells={"other_slot": "cross-talk"},
 )
 add("prompt_truncated", 5, "short", "the echo is not what was sent", cells=dict.fromkeys(SHORT, "cross-talk"),
-    instrument=NO_CONTROL, code=3)  # fmt: skip
+    instrument=NO_CONTROL | {"counts": "incomplete"}, code=3)  # fmt: skip
 add("replies_repeated", ON, "short", "the server counted nothing for requests that were asked before",
     cells={"repeat_greedy": "tainted", "repeat_seeded": "tainted"},
     reasons={"repeat_greedy": {"accounting": 2}, "repeat_seeded": {"accounting": 1}})  # fmt: skip
@@ -65,8 +65,8 @@ add("speculative", ON, "short", "draft_n and the echoed speculative types",
     cells=dict.fromkeys(SHORT, "unsupported"),
     instrument=NO_CONTROL | {"canary": "incomplete"}, code=3)  # fmt: skip
 add("post_sampling", ON, "short", "every reply is refused, and its body kept", cells=dict.fromkeys(SHORT, "not run"),
-    instrument=NO_CONTROL | dict.fromkeys(
-        ["canary", "float32", "top_k", "settings", "one_ulp", "parse_twice"], "incomplete"), code=3)  # fmt: skip
+    instrument=NO_CONTROL | dict.fromkeys(["canary", "float32", "top_k", "greedy", "settings", "counts", "one_ulp",
+                                           "parse_twice"], "incomplete"), code=3)  # fmt: skip
 add("split_characters", ON, "short", "a stream with holes equals nothing; streamed ids are missed",
     cells={"repeat_greedy": "token-identical", "repeat_seeded": "token-identical", "other_slot": "unstable",
            "stream_vs_whole": "not run", "control_prompt": "unstable", "control_seed": "unstable",

@@ -13,7 +13,6 @@ from scripts.vectors.table import REPEAT, ZEROS, Edit, add, echo, reply
 
 JSON = Any
 BASELINE = "baseline/greedy/a"
-OTHER = {"start": "1", "media_marker": None}
 
 
 def counted(trial: str, **values: int) -> Edit:
@@ -46,12 +45,6 @@ def completed(run: Forgery) -> JSON:
     return run.of("complete", trial=REPEAT)[0]
 
 
-def moved_canary(run: Forgery) -> None:
-    """Let another process have answered the last canary."""
-    for when in ("before", "after"):
-        run.shot("canary/last", when)["process"] = OTHER
-
-
 def lower_counters(run: Forgery) -> None:
     """Let a counter have fallen between two units."""
     for when in ("before", "after"):
@@ -72,7 +65,6 @@ def second(lines: list[JSON]) -> None:
 
 ORDER = "a top-k falls, names each id once, and holds the token"
 COUNTS = "prompt, counts and steps are one another's"
-add("canary_of_another_process", "canary", "snapshots around a canary", moved_canary)
 add("baseline_was_speculative", "findings", "the echo of a baseline", echo(BASELINE, **{"speculative.types": "draft"}))
 add("baseline_echoes_another", "prompt echo", "the echo of a baseline", reply(BASELINE, prompt_echo=ZEROS))
 add("slots_numbered_twice", "idle", "a server numbers its slots", numbered_slots)

@@ -117,12 +117,19 @@ def busy_canary(run: Forgery) -> None:
     run.shot("canary/last", "before")["slots"][0][1] = True
 
 
+def moved_canary(run: Forgery) -> None:
+    """Let another process have answered the last canary."""
+    for when in ("before", "after"):
+        run.shot("canary/last", when)["process"] = {"start": "1", "media_marker": None}
+
+
 def other_end(run: Forgery) -> None:
     """Let another server have been there when all was done."""
     run.of("server")[-1]["attested"].update(build_info="other", model="other", slots=1)
 
 
 unseen("canary_was_busy", "other requests beside a canary, whose bytes are equal all the same", busy_canary)
+unseen("canary_of_another_process", "who answered a canary, whose bytes are equal all the same", moved_canary)
 unseen("server_after_all", "who the server was when all was done", other_end)
 unseen("answer_invented", "a logprob, in every trial that gave it", invented)
 unseen("control_invented", "how far a control moved", hidden)
