@@ -422,6 +422,8 @@ TAINTED = [
     ("idle", shots("after", "stream_vs_whole/a", lambda s: s["metrics"].update(requests_processing="1"))),
     ("idle", shots("after", "stream_vs_whole/a", lambda s: s["metrics"].update(requests_deferred="x"))),
     ("idle", shots("after", "stream_vs_whole/a", lambda s: s.update(slots=None))),
+    ("idle", shots("after", "stream_vs_whole/a", lambda s: s.update(metrics=None))),
+    ("idle", shots("before", "stream_vs_whole/a", lambda s: s.update(metrics=None))),
     ("accounting", shots("after", "stream_vs_whole/a", lambda s: s["metrics"].update(tokens_predicted_total="9"))),
     ("accounting", shots("after", "stream_vs_whole/a", lambda s: s["metrics"].update(prompt_tokens_total="nan"))),
     (
@@ -574,6 +576,48 @@ def test_a_hole_is_identical_to_nothing(tmp_path: Path) -> None:
     assert cell["witness"] is None
     top_k = next(row for row in found["findings"]["instrument"] if row["check"] == "top_k")
     assert top_k["status"] == "held"
+
+
+LACKING: dict[str, Callable[[JSON], JSON]] = {
+    "a null in the top-k": lambda step: [step[0], step[1], [*step[2][:-1], [step[2][-1][0], None]]],
+    "a short top-k": lambda step: [step[0], step[1], step[2][:-1]],
+    "an id twice": lambda step: [step[0], step[1], [*step[2][:-1], step[2][0]]],
+    "no top-k, as at a drafted token": lambda step: [step[0], step[1], []],
+    "a logprob of its own": lambda step: [step[0], None, step[2]],
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_a_step_that_lacks_anything_is_a_hole(tmp_path: Path, what: str) -> None:
+    """What is null, short or twice in both streams alike is equal to nothing, and contradicts nothing."""
+
+    def alter(trial: JSON, steps: JSON) -> JSON:
+        if trial["prompt"] == "b" and trial["family"] in ("baseline", "repeat_greedy") and not trial["sampled"]:
+            steps[4] = LACKING[what](steps[4])
+        return steps
+
+    found = report(Made(plan([{"name": "repeat_greedy"}, *CONTROLS]), alter=alter).write(tmp_path))
+    cell = cells(found)["repeat_greedy"]
+    assert found["contradictions"] == []
+    assert (cell["verdict"], cell["qualifiers"], cell["logprob_identical"]) == ("token-identical", ["partial"], 2)
+
+
+def test_one_ulp_of_what_is_no_float32_cannot_be_shown(tmp_path: Path) -> None:
+    """The last logprob of the first baseline lies between two float32 values: the check fails, and is not incomplete."""
+
+    def alter(trial: JSON, steps: JSON) -> JSON:
+        if trial["family"] == "baseline":
+            steps[0][2][-1][1] = -5.1
+        return steps
+
+    found = report(Made(plan([{"name": "repeat_greedy"}, *CONTROLS]), alter=alter).write(tmp_path))
+    status = {row["check"]: row["status"] for row in found["findings"]["instrument"]}
+    assert (found["exit"], status["one_ulp"], status["float32"], status["parse_twice"]) == (
+        3,
+        "failed",
+        "failed",
+        "held",
+    )
 
 
 def test_without_endpoints_the_evidence_is_weak(tmp_path: Path) -> None:
