@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import resource
@@ -9,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +18,16 @@ from typing import Any
 
 import pytest
 
+from audit.capture import capture
+from audit.client import Address
 from audit.errors import UsageError
 from audit.fake import FakeThread
+from audit.order import Order
 from audit.plan import Plan
+from audit.sitting import Target
 from audit.store import RunWriter
-from tests.integration.auditing import REPOSITORY, fake_of, lines, plan_of, verify
+from audit.stream import digest
+from tests.integration.auditing import REPOSITORY, Owner, fake_of, lines, plan_of, verify
 
 SMALL = plan_of({"name": "repeat_greedy", "prompts": ["a"], "count": 3})
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -120,6 +127,41 @@ def test_two_signals_end_at_once(tmp_path: Path, plan: Path, number: signal.Sign
         arguments[arguments.index("--server") + 1] = f"s={fake.url}"
         assert finish(arguments) == 0
     assert verify(out)[0] == 0
+
+
+class Loading(Owner):
+    """A server of ours that would load for ever, until it is aborted."""
+
+    entered, aborted = threading.Event(), threading.Event()
+
+    def restart(self) -> None:
+        """Load."""
+        self.entered.set()
+        self.aborted.wait()
+
+    def abort(self) -> None:
+        """Give up."""
+        self.aborted.set()
+
+
+def test_a_restart_under_way_is_aborted_when_a_run_ends_at_once(tmp_path: Path) -> None:
+    """The thread that waits for the server ends, so that the program does, and the interrupt is a line."""
+    plan = plan_of({"name": "restart", "prompts": ["a"]}, controls=False)
+
+    async def cancelled(fake: FakeThread) -> None:
+        order = Order(plan=plan, registered=digest(plan.to_bytes()))
+        owned = Target(address=Address(label="s", url=fake.url), owned=Loading(fake))
+        task = asyncio.create_task(capture(order, [owned], tmp_path / "run", report=lambda _: None))
+        await asyncio.to_thread(Loading.entered.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with fake_of(step_ms=0.0) as fake:
+        asyncio.run(cancelled(fake))
+    assert Loading.aborted.is_set()
+    assert lines(tmp_path / "run", "interrupt")[-1]["reason"] == "stopped at once by the user"
+    assert len(lines(tmp_path / "run", "invoke")) == len(lines(tmp_path / "run", "complete"))
 
 
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path, plan: Path) -> None:

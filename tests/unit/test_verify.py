@@ -1125,6 +1125,23 @@ def test_an_unknown_attempt_is_tried_again_after_a_resume(tmp_path: Path) -> Non
     assert verdicts(found)["repeat_greedy"] == "identical"
 
 
+@pytest.mark.parametrize(("seen", "code"), [(False, 0), (True, 4)])
+def test_a_unit_that_was_not_looked_at_afterwards_is_tried_again(tmp_path: Path, seen: bool, code: int) -> None:
+    """Complete and without its snapshot `after` it is unfinished; with it a second attempt was not due."""
+    made = Made(plan(SMALL))
+    own = [line for line in made.lines if line.get("unit") == "repeat_greedy/a/0"]
+    place = made.lines.index(own[0])
+    start = own[0]["at_ns"]
+    made.lines[place + len(own) - (0 if seen else 1) : place + len(own)] = [
+        {"line": "resume", "at_ns": start, "process": 1, "wall_ns": 1, "cut": 0},
+        {**made.lines[1], "at_ns": start},
+        *({**line, "attempt": 1} for line in own),
+    ]
+    found = report(made.write(tmp_path))
+    assert found["exit"] == code, found["contradictions"]
+    assert [one["check"] for one in found["contradictions"]] == (["attempts"] if seen else [])
+
+
 def test_a_new_process_without_a_resume_taints(tmp_path: Path) -> None:
     """Another process after a change of the server is only explained by a restart or a resume."""
     made = Made(plan(SMALL))
