@@ -46,7 +46,7 @@ PLACES = {
     r"\bTRIAL\b": "baseline/greedy/a",
     r"\b(?:ONE|OTHER)\.jsonl": "{stream}",
 }
-EXITS = {"--fault seed_ignored": 3, "prereg status": 3, "--json --assert": 0}
+EXITS = {"--fault seed_ignored": 3, "prereg status": 3, "streams/1a6e": 1}
 
 
 def console_pages() -> list[str]:
