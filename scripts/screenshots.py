@@ -14,7 +14,7 @@ import io
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ViewportSize
@@ -39,7 +39,7 @@ class Shot(NamedTuple):
     """One picture: its name, scheme, width, and the parts of the page that it shows, one below the other."""
 
     name: str
-    scheme: str
+    scheme: Literal["light", "dark"]
     width: int
     height: int
     begin: str
@@ -58,8 +58,7 @@ SHOTS = (
 def picture(browser: Browser, page: Path, shot: Shot) -> bytes:
     """Return one picture as PNG."""
     size: ViewportSize = {"width": shot.width, "height": shot.height}
-    scheme = "dark" if shot.scheme == "dark" else "light"
-    context = browser.new_context(viewport=size, color_scheme=scheme, device_scale_factor=1.5)
+    context = browser.new_context(viewport=size, color_scheme=shot.scheme, device_scale_factor=1.5)
     opened = context.new_page()
     opened.goto(page.as_uri())
     if shot.begin != "#conclusion":
