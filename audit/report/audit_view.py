@@ -294,11 +294,7 @@ def _unplanned(judged: Judgement) -> list[str]:
         told.append(f"The run executed the registered plan of {registration.name} as it was registered.")
     if judged.run.manifest.program.get("dirty"):
         told.append("Tracked files of the program differed from the commit that the manifest names.")
-    for line in judged.run.lines():
-        if isinstance(line, Interrupt):
-            told.append(f"Line {line.n} of the history: the run was interrupted ({line.reason}).")
-        elif isinstance(line, Resume):
-            told.append(f"Line {line.n} of the history: a later process took the run up.")
+    told += _interruptions(judged.run)
     for server, evidence in judged.evidence.items():
         skipped: dict[str, int] = {}
         for skip in evidence.skips.values():
@@ -308,6 +304,20 @@ def _unplanned(judged: Judgement) -> list[str]:
         again = sum(attempt.number > 0 for attempt in evidence.attempts.values())
         told += [f"{server}: {counted(failed, 'request')} failed."] * bool(failed)
         told += [f"{server}: {counted(again, 'unit')} tried more than once."] * bool(again)
+    return told
+
+
+def _interruptions(run: Run) -> list[str]:
+    """Return where the run was broken off and taken up; nearly every history is read through for it once only."""
+    history = (run.folder / "history.jsonl").read_bytes()
+    if b'"line":"interrupt"' not in history and b'"line":"resume"' not in history:
+        return []
+    told = []
+    for line in run.lines():
+        if isinstance(line, Interrupt):
+            told.append(f"Line {line.n} of the history: the run was interrupted ({line.reason}).")
+        elif isinstance(line, Resume):
+            told.append(f"Line {line.n} of the history: a later process took the run up.")
     return told
 
 

@@ -295,3 +295,19 @@ def test_a_run_in_which_nothing_moved_is_reported_too(tmp_path: Path) -> None:
     assert "No stream left its reference." in text
     assert "Nothing moved, so there is nothing to plot." in text
     assert "everything below is exploratory" in text
+
+
+def test_an_interruption_is_told(tmp_path: Path) -> None:
+    """A run that was broken off and taken up says so under deviations, with the lines."""
+    from audit.record import Interrupt, Resume
+    from audit.report.audit_view import _interruptions
+    from tests.unit.analyse.simulated import Recorder
+
+    recorder = Recorder(tmp_path / "run", [Subject(plan=plan_of({"name": "repeat_greedy"}))])
+    recorder.writer.append(Interrupt(reason="signal"))
+    recorder.writer.append(Resume(process=1, wall_ns=0, cut=0))
+    run = recorder.write()
+    assert _interruptions(run) == [
+        "Line 1 of the history: the run was interrupted (signal).",
+        "Line 2 of the history: a later process took the run up.",
+    ]
