@@ -17,7 +17,7 @@ import msgspec
 
 from audit.errors import EvidenceError, UsageError
 from audit.plan import Plan
-from audit.record import Begin, Line, Manifest, line_from_bytes, to_bytes
+from audit.record import AnyLine, Begin, Line, Manifest, line_from_bytes, to_bytes
 from audit.rows import Rows
 from audit.stream import FORMAT, Stream, digest
 
@@ -92,11 +92,11 @@ class RunWriter:
         """Return a monotonic time in nanoseconds since this process's anchor."""
         return monotonic_ns - self._anchor_ns
 
-    def begin(self, manifest: Manifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
+    def begin(self, manifest: msgspec.Struct, *, plan: bytes, registration: dict[str, bytes]) -> None:
         """Write plan, registered files, manifest and the first line.
 
         Args:
-            manifest: the manifest.
+            manifest: the manifest, of whatever kind.
             plan: the resolved plan.json.
             registration: the registered files by name; empty without a registration.
         """
