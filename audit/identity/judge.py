@@ -98,7 +98,8 @@ def judge_cell(facts: CellFacts, read: Read) -> CellJudgement:
     prompts = list(facts.entry.prompts)
     own = [repeats(facts.old, prompts), repeats(facts.new, prompts)]
     early = _not_compared(facts, prompts)
-    path_differs = _path(facts.old) != _path(facts.new)
+    paths = [_path(facts.old), _path(facts.new)]
+    path_differs = None not in paths and paths[0] != paths[1]
     if early is not None:
         verdict, reason = early
         return CellJudgement(verdict, reason, own[0], own[1], (0, 0), (0, 0), None, None, path_differs)

@@ -7,7 +7,7 @@ asks, and ends it; it compares nothing, and a failure is an answer like any othe
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Outcome:
     answers: list[Answer] = field(default_factory=list)
     executable: str | None = None
     libraries: list[Library] = field(default_factory=list)
-    path: dict[str, Any] | None = None
+    path: dict[str, list[str]] | None = None
     failure: CaptureFailure | None = None
 
 
@@ -68,21 +68,24 @@ class Build:
     runner: Runner
 
 
-_FEATURES = re.compile(r"system_info:.*?\|?\s*(\w+ : .*)$", re.MULTILINE)
-_BUFFERS = re.compile(r"(\S+)\s+(model|KV|RS|compute) buffer size")
+_BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|compute) buffer size")
+# Old builds also log whole replies, in lines that tell nothing and are long to search.
+_LINE_LENGTH_MAX = 1000
 _KINDS = {"model": "weights", "KV": "cache", "RS": "cache", "compute": "compute"}
 
 
-def code_path(log: str) -> dict[str, Any] | None:
+def code_path(log: str) -> dict[str, list[str]] | None:
     """Read from a log of llama.cpp where weights, cache and computation were placed, and with which CPU features.
 
     Returns: sorted names under `weights`, `cache`, `compute` and `features`; None where the log says nothing of it.
     """
-    found: dict[str, set[str]] = {"weights": set(), "cache": set(), "compute": set()}
-    for name, kind in _BUFFERS.findall(log):
-        found[_KINDS[kind]].add(name)
-    if not found["weights"]:
-        return None
-    match = _FEATURES.search(log)
-    named = re.findall(r"(\w+) = 1", match[1]) if match else []
-    return {**{kind: sorted(names) for kind, names in found.items()}, "features": sorted(set(named))}
+    found: dict[str, set[str]] = {"weights": set(), "cache": set(), "compute": set(), "features": set()}
+    for line in log.splitlines():
+        if len(line) > _LINE_LENGTH_MAX:
+            continue
+        match = _BUFFER.search(line)
+        if match is not None:
+            found[_KINDS[match[2]]].add(match[1])
+        elif "system_info:" in line:
+            found["features"].update(re.findall(r"([A-Z][A-Z0-9_]*) = 1\b", line))
+    return {kind: sorted(names) for kind, names in found.items()} if found["weights"] else None

@@ -78,6 +78,7 @@ class OwnedServer:
         self.port = port
         self.deadline_s = deadline_s
         self.log_dir = log_dir
+        self.grace_s = _GRACE_SECONDS
         self.start_count = 0
         self.ready_ms = 0.0
         self._process: subprocess.Popen[bytes] | None = None
@@ -133,7 +134,7 @@ class OwnedServer:
             return
         try:
             process.terminate()
-            process.wait(timeout=_GRACE_SECONDS)
+            process.wait(timeout=self.grace_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
