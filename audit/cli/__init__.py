@@ -13,7 +13,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from audit import __version__
-from audit.cli import demo, export, fake, identity, plan, prereg, probe, report, run, seal, serve
+from audit.cli import bisect, demo, export, fake, identity, plan, prereg, probe, report, run, seal, serve
 from audit.errors import DeterminismError
 
 __all__ = ["app", "main"]
@@ -29,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, serve, fake, probe, plan, run, report, seal, export, identity):
+for verb in (demo, serve, fake, probe, plan, run, report, seal, export, identity, bisect):
     app.command(name=verb.NAME, help=verb.HELP)(verb.command)
 app.add_typer(prereg.app, name=prereg.NAME, help=prereg.HELP)
 
