@@ -2157,7 +2157,8 @@ class Gate:
     """An identity record, read; the sittings by (build, cell, round)."""
 
     def __init__(self, run: Run) -> None:
-        self.run, self.ledger, self.sittings = run, run.ledger, {}  # type: ignore[var-annotated]
+        self.run, self.ledger = run, run.ledger
+        self.sittings: dict[tuple[str, str, int], Sitting] = {}
         self.tried: dict[str, bool] = {}
         self.unread = False
 
@@ -2223,8 +2224,8 @@ class Gate:
                 ledger.need("order", key not in self.sittings, "{}: this process began before", where)
                 self.sittings[key] = Sitting()
                 continue
-            sitting = self.sittings.get(key)
-            ledger.need("pairs", sitting and sitting.end is None, "{}: this process does not run", where)
+            sitting = ledger.given("pairs", self.sittings.get(key), "{}: this process does not run", where)
+            ledger.need("pairs", sitting.end is None, "{}: this process has ended", where)
             if kind == "capture":
                 self.capture(line, cells[line["cell"]], sitting, where)
             else:
@@ -2344,15 +2345,12 @@ def cell_verdict(gate: Gate, cell: JSON, old: JSON, new: JSON) -> dict[str, JSON
     found["path_differs"] = None not in paths and paths[0] != paths[1]
     for build, side in zip((old, new), sides):
         for one in side:
-            failures = [line["failure"] for line in (one.answers.values() if one else ()) if line["failure"]]
-            short = [
-                line
-                for line in (one.answers.values() if one else ())
-                if line["rows"] and not one.rows(line["form"], line["prompt"])
-            ]  # type: ignore[union-attr]
+            lines = one.answers if one else {}
+            short = [place for place, line in lines.items() if line["rows"] and one and not one.rows(*place)]
+            short += [place for place, line in lines.items() if (line["failure"] or {"kind": ""})["kind"] == "rows"]
             where = device(one.path) if one and one.whole(prompts) else gate.run.plan["device"]
             elsewhere = where != gate.run.plan["device"] and (build["restarts"] or where is not None)
-            if short or elsewhere or any(failure["kind"] == "rows" for failure in failures):
+            if short or elsewhere:
                 return {**found, "verdict": "NOT RUN"}
     ran = [bool(side[0] and side[0].whole(prompts)) for side in sides]
     if not all(ran):
@@ -2408,7 +2406,7 @@ def tolerated(gate: Gate, sides: JSON, prompts: JSON, found: JSON, equal: bool) 
 def difference_of(gate: Gate, faced: JSON) -> JSON:
     """Measure how two sides differ, value by value; None where the rows are not here."""
     found: dict[str, JSON] = {"first": None, "begins": "decode", "nats_max": 0.0, "ulp_max": 0, "constant_rows": 0}
-    rows, values, argmax, shares = [0, 0], [0, 0], [0, 0], []
+    rows, values, argmax, shares = [0, 0], [0, 0], [0, 0], []  # type: ignore[var-annotated]
     for name, one, two, count in faced:
         both = [gate.bytes_of(line["rows"]) for line in (one, two)]
         if both[0] is None or both[1] is None:
@@ -2444,7 +2442,7 @@ def difference_of(gate: Gate, faced: JSON) -> JSON:
             largest = max(bits[at][side] & 0x7FFFFFFF for at in kept for side in (0, 1))
             found["constant_rows"] += spread <= 2 * (value_of(largest + 1) - value_of(largest))
             shares.append(spread / width if width > 0 else None)
-    share = None if None in shares else max(shares)
+    share = None if None in shares else max(one for one in shares if one is not None)
     found.update(rows=rows, values=values, argmax=argmax, share_max=share)
     found["looks"] = "rounding" if share is not None and share <= 2.0**-10 else "structure"
     return found

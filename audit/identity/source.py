@@ -84,7 +84,7 @@ def _build(label: str, spec: Spec, commit: str, side: Path) -> Build:
         options=list(CMAKE_OPTIONS),
         restarts=True,
     )
-    runner = DumpingRunner(program=side / "build" / "bin" / "determinism-dump", folder=side, environment=scrubbed())
+    runner = DumpingRunner(program=side / "build" / "determinism-dump", folder=side, environment=scrubbed())
     return Build(entry=entry, rows="logits", runner=runner)
 
 
