@@ -53,9 +53,11 @@ def build_commands(side: Path, *, jobs: int) -> str:
     options = list(CMAKE_OPTIONS)
     if launcher is not None:
         options += ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"]
+    # llama.cpp joins sources by absolute paths; relative ones are found below the side, and in ccache by the other side too.
     return (
         f"cd '{side}'\n"
-        f"cmake -S tree/{_FOLDER} -B build -G Ninja {' '.join(options)}\n"
+        f'CXXFLAGS="-I$PWD" cmake -S tree/{_FOLDER} -B build -G Ninja {" ".join(options)}\n'
+        "find build -path '*/Unity/*' -name '*.cxx' -exec sed -i \"s|\\\"$PWD/|\\\"|\" {} +\n"
         f"cmake --build build --target {_FOLDER} -j {jobs}\n"
     )
 
