@@ -21,6 +21,10 @@ def command(
     strict: Annotated[bool, typer.Option("--assert", help="Exit 1 where a prediction is refuted.")] = False,
 ) -> int:
     """Report a run."""
+    from audit.kind import kind_of
+
+    if kind_of(run) == "identity":
+        return _identity(run, as_json=as_json, strict=strict)
     from audit.report import derive, trials_csv
     from audit.report.text import findings_text, verdict_code
 
@@ -33,3 +37,13 @@ def command(
         typer.echo(findings_text(findings), nl=False)
         typer.echo(f"next: python3 -I -S scripts/verify.py {run}", err=True)
     return verdict_code(findings, strict=strict)
+
+
+def _identity(run: Path, *, as_json: bool, strict: bool) -> int:
+    from audit.cli.identity import show
+    from audit.identity.findings import report_code
+    from audit.identity.gate import Compared, derive_identity
+
+    findings = derive_identity(run)
+    show(Compared(run, findings), as_json=as_json)
+    return report_code(findings, strict=strict)

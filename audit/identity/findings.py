@@ -18,7 +18,7 @@ from audit.identity.order import IdentityPrediction, load_identity_predictions
 from audit.identity.record import BuildEntry, CellEntry
 from audit.stream import FORMAT
 
-__all__ = ["PRECEDENCE", "exit_code", "identity_findings"]
+__all__ = ["PRECEDENCE", "exit_code", "identity_findings", "report_code"]
 
 # The verdict of a family is the first of these that any of its cells has, but NOT RUN only where all have it.
 PRECEDENCE = ("DIFFERENT", "WITHIN TOLERANCE", "IDENTICAL", "NOT RUN")
@@ -72,6 +72,17 @@ def exit_code(findings: dict[str, Any], *, require_all: bool) -> int:
     if not findings["sound"] or "WITHIN TOLERANCE" in verdicts or (require_all and skipped):
         return _INCONCLUSIVE
     return _OK
+
+
+def report_code(findings: dict[str, Any], *, strict: bool) -> int:
+    """Return 0 for a sound record whatever it found, 3 for another; with `strict` what was found counts too."""
+    statuses = {prediction["status"] for prediction in findings["predictions"]}
+    if not findings["sound"]:
+        return _INCONCLUSIVE
+    if strict and "refuted" in statuses:
+        return _DIFFERENT
+    found = exit_code(findings, require_all=False) if strict else _OK
+    return _INCONCLUSIVE if strict and not found and "inconclusive" in statuses else found
 
 
 def _facts(
