@@ -1,5 +1,4 @@
-"""The small C++ program that writes the raw logits of a llama.cpp source tree: where its source is, how it is built, asked
-and read.
+"""The C++ program that writes the raw logits of a llama.cpp source tree: its source, how it is built, asked and read.
 
 In go a source tree and jobs, out come commands, the text of a job, and what its lines say. The program itself is
 audit/data/dumper/dump.cpp. Nothing is compared, and no size is taken from a file that was dumped.
@@ -15,7 +14,16 @@ from numpy.typing import NDArray
 
 from audit.errors import ReplyError, RowsError
 
-__all__ = ["CMAKE_OPTIONS", "DumpJob", "Dumped", "build_commands", "job_text", "read_dump", "read_lines", "write_sources"]
+__all__ = [
+    "CMAKE_OPTIONS",
+    "DumpJob",
+    "Dumped",
+    "build_commands",
+    "job_text",
+    "read_dump",
+    "read_lines",
+    "write_sources",
+]
 
 _SOURCES = Path(__file__).resolve().parent / "data" / "dumper"
 _FOLDER = "determinism-dump"
@@ -48,12 +56,13 @@ def write_sources(tree: Path) -> None:
 
 
 def build_commands(side: Path, *, jobs: int) -> str:
-    """Return a shell script that builds the program of `side/tree` in `side/build`, with ccache where it is installed."""
+    """Return a shell script that builds the program of `side/tree` in `side/build`, with ccache if there is one."""
     launcher = shutil.which("ccache")
     options = list(CMAKE_OPTIONS)
     if launcher is not None:
         options += ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"]
-    # llama.cpp joins sources by absolute paths; relative ones are found below the side, and in ccache by the other side too.
+    # llama.cpp joins sources by absolute paths; relative ones are found below the side, and in ccache by the other side
+    # too.
     return (
         f"cd '{side}'\n"
         f'CXXFLAGS="-I$PWD" cmake -S tree/{_FOLDER} -B build -G Ninja {" ".join(options)}\n'

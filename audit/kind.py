@@ -1,7 +1,7 @@
 """Which kind of record a folder holds, for those who have to choose a reader by it.
 
-In goes a folder, out comes the word of its manifest. Everything else about it is the chosen reader's business, also what is
-wrong with it.
+In goes a folder, out comes the word of its manifest. Everything else about it is the chosen reader's business, also
+what is wrong with it.
 """
 
 import json

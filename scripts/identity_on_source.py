@@ -9,9 +9,9 @@ FOLDER or DIR, and exit 0 where each came out as it must:
 - `one-ulp`: the scale of gemma2's embeddings moves by one ULP; exactly gemma2 is DIFFERENT, exit 1;
 - `unsteady`: the same scale is drawn anew in each process; exactly gemma2 does not repeat itself, exit 1.
 
-That a mutated path ran is proven by a line that it writes to the log: exactly the mutated build's processes of gemma2 have
-it. A mutation whose target text is missing is an error. It needs git, cmake, ninja, a C++ compiler and pip; the first
-build takes about six minutes on two idle cores, with ccache the others one or two. It is no part of the gate.
+That a mutated path ran is proven by a line that it writes to the log: exactly the mutated build's processes of gemma2
+have it. A mutation whose target text is missing is an error. It needs git, cmake, ninja, a C++ compiler and pip; the
+first build takes about six minutes on two idle cores, with ccache the others one or two. It is no part of the gate.
 """
 
 from __future__ import annotations

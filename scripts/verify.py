@@ -2102,7 +2102,8 @@ def identity(entry: JSON) -> str:
     return " ".join(str(entry[key]) for key in IDENTIFIERS if key in entry) if type(entry) is dict else repr(entry)
 
 
-# 11. Records of kind identity: two or more builds, full rows of the same prompts, verdicts by sets of digests. ---------
+# 11. Records of kind identity: two or more builds, full rows of the same prompts, verdicts by sets of digests.
+# ---------
 
 for kind_name, kind_text in {
     "library": "name:str sha256:digest?",
@@ -2377,7 +2378,7 @@ def cell_verdict(gate: Gate, cell: JSON, old: JSON, new: JSON) -> dict[str, JSON
     return {**found, **tolerated(gate, sides, prompts, found, equal == len(couples))}
 
 
-def tolerated(gate: Gate, sides: JSON, prompts: JSON, found: JSON, equal: bool) -> dict[str, JSON]:
+def tolerated(gate: Gate, sides: JSON, prompts: JSON, found: JSON, equal: JSON) -> dict[str, JSON]:
     """Judge a cell that does not repeat itself: twice its own spread, tokens and argmax exact."""
     spread: float | None = 0.0
     for side in sides:

@@ -14,7 +14,9 @@ _FOUND = 1
 
 
 def command(
-    good: Annotated[str, typer.Argument(help="The older build: a git revision (with --repo) or pypi:xllamacpp==VERSION.")],
+    good: Annotated[
+        str, typer.Argument(help="The older build: a git revision (with --repo) or pypi:xllamacpp==VERSION.")
+    ],
     bad: Annotated[str, typer.Argument(help="The newer build, of the same kind.")],
     epochs: Annotated[
         bool, typer.Option("--epochs", help="Run all builds and group them into classes with equal rows.")
@@ -57,9 +59,7 @@ def command(
         def differs(old: Spec, new: Spec) -> bool:
             typer.echo(f"comparing {old.name} with {new.name}", err=True)
             place = folder / label_of(new)
-            found = identity.run_builds(
-                order, [("old", old), ("new", new)], choice, repo=repo, keep=keep, out=place
-            )
+            found = identity.run_builds(order, [("old", old), ("new", new)], choice, repo=repo, keep=keep, out=place)
             return exit_code(found.findings, require_all=True) != 0
 
         changed = first_changed(builds, differs)

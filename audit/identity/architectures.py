@@ -1,7 +1,7 @@
 """Every architecture that this llama.cpp knows: tried with a tiny model, or named with the reason why not.
 
-In goes nothing, or the source tree of a build, out come names with reasons. The list of the installed gguf package and, for
-a git revision, that of the tree itself are looked through, so that a new architecture cannot go unnoticed.
+In goes nothing, or the source tree of a build, out come names with reasons. The list of the installed gguf package and,
+for a git revision, that of the tree itself are looked through, so that a new architecture cannot go unnoticed.
 """
 
 import importlib
@@ -35,9 +35,9 @@ _BY_REASON = {
         qwen35 qwen35moe qwen3next rwkv6 rwkv6qwen2 rwkv7""",
     "a dense variation of which no tiny model is written": """
         apertus arcee baichuan bitnet bloom chatglm codeshell cohere2 deci ernie4_5 exaone exaone4 falcon gemma3n gemma4
-        glm4 gpt2 gptj gptneox granite_swa graniteswitch hrm_text hunyuan-dense hy_v3 hy_v4 internlm2 jais jais2 maincoder
-        maple mellum minicpm minicpm3 mistral3 mpt muse-glimmer nanbeige nemotron olmo openelm orion pangu-embedded phi2
-        phi3 plamo plm qwen qwen4exp refact seed_oss spark2_5 stablelm starcoder talkie xverse""",
+        glm4 gpt2 gptj gptneox granite_swa graniteswitch hrm_text hunyuan-dense hy_v3 hy_v4 internlm2 jais jais2
+        maincoder maple mellum minicpm minicpm3 mistral3 mpt muse-glimmer nanbeige nemotron olmo openelm orion
+        pangu-embedded phi2 phi3 plamo plm qwen qwen4exp refact seed_oss spark2_5 stablelm starcoder talkie xverse""",
 }
 REASONS = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}
 

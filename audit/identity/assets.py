@@ -1,8 +1,9 @@
 """Which models a run compares builds on, and the token ids of its prompts.
 
-In go names of families, quantizations and models, out come cells (one model file at one quantization) with everything that
-sizes are checked against, read from the GGUF. Prompts become token ids here and not by any build: the longest piece of the
-model's own vocabulary that fits, piece after piece, so that all builds get the same ids whatever their tokenizers do.
+In go names of families, quantizations and models, out come cells (one model file at one quantization) with everything
+that sizes are checked against, read from the GGUF. Prompts become token ids here and not by any build: the longest
+piece of the model's own vocabulary that fits, piece after piece, so that all builds get the same ids whatever their
+tokenizers do.
 """
 
 from collections.abc import Sequence
@@ -80,7 +81,7 @@ def tiny_assets(
     ]
     _refuse_unknown("--only", only, set(names))
     chosen = [name for name in names if not only or name in only]
-    skipped = untried(sorted(known if not families else families))
+    skipped = untried(sorted(families if families else known))
     return [_asset(name, plan, registered) for name in chosen], {} if only else skipped
 
 
@@ -95,9 +96,7 @@ def real_assets(
     _refuse_unknown("--family", families, {asset.family for asset in assets})
     _refuse_unknown("--only", only, {asset.cell for asset in assets})
     return [
-        asset
-        for asset in assets
-        if (not families or asset.family in families) and (not only or asset.cell in only)
+        asset for asset in assets if (not families or asset.family in families) and (not only or asset.cell in only)
     ]
 
 

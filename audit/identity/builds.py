@@ -1,8 +1,8 @@
 """What OLD and NEW may be, and how each becomes a build that can run.
 
-In go the words of a command line, out come builds, pinned as far as that is possible before they run (a commit, the digest
-of a wheel); the executable and every mapped library are digested in each process. What is built or unpacked lies in a
-throw-away folder.
+In go the words of a command line, out come builds, pinned as far as that is possible before they run (a commit, the
+digest of a wheel); the executable and every mapped library are digested in each process. What is built or unpacked lies
+in a throw-away folder.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Builds and models become a sealed record: who was asked what in which order, and every row that came.
 
-The order is the same for every cell: all builds from the newest to the oldest, each in a process of its own, then all of
-them again; the second time each is also forced to the tokens that the oldest that answers chose the first time, so that every step
-compares. Whether anything is identical is not this module's business.
+The order is the same for every cell: all builds from the newest to the oldest, each in a process of its own, then all
+of them again; the second time each is also forced to the tokens that the oldest that answers chose the first time, so
+that every step compares. Whether anything is identical is not this module's business.
 """
 
 import threading
@@ -46,9 +46,7 @@ class _Sitting:
     def run(self, build: Build, number: int) -> None:
         """Run one process of a build and write down what it did."""
         with self.lock:
-            self.writer.append(
-                ProcessLine(build=build.entry.label, cell=self.asset.cell, round=number, phase="start")
-            )
+            self.writer.append(ProcessLine(build=build.entry.label, cell=self.asset.cell, round=number, phase="start"))
         outcome = build.runner.run(self.asset, self.order.plan, self._jobs(number))
         with self.lock:
             self._write_down(build.entry.label, number, outcome)
@@ -90,9 +88,7 @@ class _Sitting:
             failure = CaptureFailure(kind="dump", message="a value is not finite")
         if failure is None and answer.rows is not None:
             kept = Rows(answer.rows)
-            rows = RowsFact(
-                file=self.writer.put("rows", kept.to_bytes()), shape=kept.shape, digests=list(kept.digests)
-            )
+            rows = RowsFact(file=self.writer.put("rows", kept.to_bytes()), shape=kept.shape, digests=list(kept.digests))
         return CaptureLine(
             build=label,
             cell=self.asset.cell,

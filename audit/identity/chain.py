@@ -1,8 +1,8 @@
 """The builds between a good and a bad one, and which of them changed the numbers.
 
-In go two specs of one kind, out comes the list of builds from one to the other: git revisions along the ancestry, or the
-published versions of xllamacpp in order. Halving the list finds the first build that differs from the good one, if numbers
-change only once in between; comparing all of them in a row supposes nothing.
+In go two specs of one kind, out comes the list of builds from one to the other: git revisions along the ancestry, or
+the published versions of xllamacpp in order. Halving the list finds the first build that differs from the good one, if
+numbers change only once in between; comparing all of them in a row supposes nothing.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Two matrices of rows, compared as bytes; where they differ, how and by how much.
 
 In go float32 rows of shape (rows, vocabulary), out come counts, the first differing value, and measures that another
-program can compute again to the bit: every one is a single operation of IEEE doubles on float32 values, so that no order
-of summation takes part. Rows are looked at one after the other; there is no Python loop over values.
+program can compute again to the bit: every one is a single operation of IEEE doubles on float32 values, so that no
+order of summation takes part. Rows are looked at one after the other; there is no Python loop over values.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 
 class _RowDifference(NamedTuple):
-    """One differing row; `share` is the spread of its differences over the old row's range, None for a row without one."""
+    """One differing row; `share` is the spread of its differences over the old row's range, None without one."""
 
     differing: int
     nats_max: float

@@ -1,7 +1,7 @@
 """Runs a build that was made from source: the dumper, one process for each model and round, full logits of every row.
 
-In go a model and jobs, out come rows as the program wrote them. The process has a time limit and is ended when it is over;
-what it had written before stays an answer.
+In go a model and jobs, out come rows as the program wrote them. The process has a time limit and is ended when it is
+over; what it had written before stays an answer.
 """
 
 import subprocess
@@ -55,9 +55,7 @@ class DumpingRunner:
         log = (out / "log").read_text(encoding="utf-8", errors="replace")
         if failure is not None and failure.kind == "crash":
             failure = CaptureFailure(kind="crash", message=f"{failure.message}: {_last(log)}")
-        answers = [
-            _answer(job, wanted, dumped, out, asset, failure) for job, wanted in zip(jobs, asked, strict=True)
-        ]
+        answers = [_answer(job, wanted, dumped, out, asset, failure) for job, wanted in zip(jobs, asked, strict=True)]
         return Outcome(
             answers=answers,
             executable=f"sha256:{file_sha256(self.program)}",

@@ -1,7 +1,7 @@
 """An identity record, read once: what each build answered, by cell, round, form and prompt.
 
-In goes a run folder, out come captures with their digests, and rows where this copy holds them. Facts that contradict each
-other are refused; nothing is judged.
+In goes a run folder, out come captures with their digests, and rows where this copy holds them. Facts that contradict
+each other are refused; nothing is judged.
 """
 
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
 """The findings of an identity record: a pure function of its folder.
 
-In goes a run folder, out comes the document that docs/reference/identity.md describes: what repeats itself, a verdict for
-each cell and family of each pair of neighbouring builds, classes of builds with equal rows, the checks of the comparison
-itself, and the registered predictions.
+In goes a run folder, out comes the document that docs/reference/identity.md describes: what repeats itself, a verdict
+for each cell and family of each pair of neighbouring builds, classes of builds with equal rows, the checks of the
+comparison itself, and the registered predictions.
 """
 
 from collections.abc import Sequence
@@ -100,7 +100,14 @@ def _pair(run: IdentityRun, rounds: dict[Process, Round], old: BuildEntry, new: 
 
     judged = [(cell, judge_cell(_facts(run, rounds, old, new, cell), read)) for cell in run.manifest.cells]
     families = _families(judged) + [
-        {"family": skipped.family, "verdict": "NOT RUN", "ran": 0, "cells": 0, "inherits": None, "reason": skipped.reason}
+        {
+            "family": skipped.family,
+            "verdict": "NOT RUN",
+            "ran": 0,
+            "cells": 0,
+            "inherits": None,
+            "reason": skipped.reason,
+        }
         for skipped in run.manifest.not_run
     ]
     return {
@@ -161,9 +168,7 @@ def _determinism(run: IdentityRun, rounds: dict[Process, Round], build: BuildEnt
 
 
 def _repeats(rounds: dict[Process, Round], label: str, cell: CellEntry) -> bool | None:
-    return repeats(
-        (rounds.get((label, cell.cell, 0)), rounds.get((label, cell.cell, 1))), list(cell.prompts)
-    )
+    return repeats((rounds.get((label, cell.cell, 0)), rounds.get((label, cell.cell, 1))), list(cell.prompts))
 
 
 def _classes(builds: Sequence[BuildEntry], rounds: dict[Process, Round], cell: CellEntry) -> dict[str, Any]:
@@ -206,7 +211,12 @@ def _instrument(run: IdentityRun, rounds: dict[Process, Round]) -> list[dict[str
             difference = compare_rows([Part("", values, planted)])
             moved += difference is not None and difference.values[0] == 1 and difference.ulp_max == 1
     return [
-        {"check": name, "status": "not available" if not tried else "held" if k == tried else "failed", "k": k, "n": tried}
+        {
+            "check": name,
+            "status": "not available" if not tried else "held" if k == tried else "failed",
+            "k": k,
+            "n": tried,
+        }
         for name, k in (("self", same), ("one_ulp", moved))
     ]
 

@@ -1,7 +1,7 @@
 """One comparison from beginning to end: builds and models are made ready, run, judged, and what was made is taken away.
 
-In goes what a command line asked, out comes a sealed, reported record. Both verbs, `identity` and `bisect`, come through
-here.
+In goes what a command line asked, out comes a sealed, reported record. Both verbs, `identity` and `bisect`, come
+through here.
 """
 
 import contextlib
@@ -144,7 +144,9 @@ def derive_identity(folder: Path) -> dict[str, Any]:
     """
     run = IdentityRun.open(folder)
     if run.seal is None:
-        raise UsageError(f"{folder} is unsealed: its run did not end", hint="an unsealed run is no evidence; run it again")
+        raise UsageError(
+            f"{folder} is unsealed: its run did not end", hint="an unsealed run is no evidence; run it again"
+        )
     found = identity_findings(run)
     write_derived(folder, {"findings.json": canonical(found)})
     return found

@@ -1,8 +1,8 @@
 """The header of a GGUF file: the few keys that a comparison needs, read by skipping over the rest.
 
-In goes a path, out come the values of the asked keys. The gguf package reads the same, but makes an array of every string: half
-a minute for a vocabulary of 262,144 pieces. Source of the layout: ggml/docs/gguf.md, version 3 (and 2, which is the same
-here). No weight is read.
+In goes a path, out come the values of the asked keys. The gguf package reads the same, but makes an array of every
+string: half a minute for a vocabulary of 262,144 pieces. Source of the layout: ggml/docs/gguf.md, version 3 (and 2,
+which is the same here). No weight is read.
 """
 
 import struct

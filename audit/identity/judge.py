@@ -1,8 +1,8 @@
 """From captures to verdicts: cells of one pair of builds, then families, then what the whole run says.
 
-In go the rounds of two builds on one cell, out comes the first verdict that applies, with its reason. The rules, and the
-holes that each one closes, stand in docs/reference/identity.md. An absent row is equal to nothing here: equality is only
-ever concluded from digests that are there on both sides.
+In go the rounds of two builds on one cell, out comes the first verdict that applies, with its reason. The rules, and
+the holes that each one closes, stand in docs/reference/identity.md. An absent row is equal to nothing here: equality is
+only ever concluded from digests that are there on both sides.
 """
 
 from collections.abc import Callable, Sequence

@@ -27,9 +27,9 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 class IdentityPrediction(BaseModel):
     """A statement about a run, and when it holds and when it is refuted; k of n by its measure.
 
-    `repeats` counts the (build, cell) pairs whose two runs are equal, `identical` the cells of consecutive builds that are
-    judged and identical, `argmax` the compared rows of differing cells with the same most likely token. `models` are SHA-256
-    digests of the models that it speaks of, or `*`.
+    `repeats` counts the (build, cell) pairs whose two runs are equal, `identical` the cells of consecutive builds that
+    are judged and identical, `argmax` the compared rows of differing cells with the same most likely token. `models`
+    are SHA-256 digests of the models that it speaks of, or `*`.
     """
 
     model_config = _STRICT
@@ -99,9 +99,7 @@ def order_of(path: Path, *, changes: dict[str, object]) -> IdentityOrder:
     load_identity_predictions(files["predictions.json"])
     plan = _changed(written, changes)
     overridden = plan != written
-    entry = registration_entry(
-        path.resolve().name, files, commit=commit, status="overridden" if overridden else status
-    )
+    entry = registration_entry(path.resolve().name, files, commit=commit, status="overridden" if overridden else status)
     registered = digest(plan.to_bytes()) if overridden else registered_digest(files)
     return IdentityOrder(plan=plan, registered=registered, registration=entry, files=files)
 

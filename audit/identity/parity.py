@@ -1,7 +1,7 @@
 """Candidate rows for a parity record: families whose validation the new build may take over from the old one.
 
-In goes the folder of a finished comparison, out come a file with one entry for each family that qualifies, and the reasons
-of those that do not. It decides nothing that the findings do not say.
+In goes the folder of a finished comparison, out come a file with one entry for each family that qualifies, and the
+reasons of those that do not. It decides nothing that the findings do not say.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """What every build is asked: prompts, number of steps, sizes, device. Builds and models are named on the command line.
 
-In goes a TOML file, out comes the resolved plan, whose canonical bytes are `plan.json`. The prompts' texts become token ids
-in `audit.identity.assets`, once, for all builds.
+In goes a TOML file, out comes the resolved plan, whose canonical bytes are `plan.json`. The prompts' texts become token
+ids in `audit.identity.assets`, once, for all builds.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The shapes of an identity record: its manifest and its history lines, without behaviour.
 
-docs/reference/identity.md says what each field means. As in `audit.record` the shapes hold facts only, and no field says
-that anything was identical. The lines that all kinds share are those of `audit.record`.
+docs/reference/identity.md says what each field means. As in `audit.record` the shapes hold facts only, and no field
+says that anything was identical. The lines that all kinds share are those of `audit.record`.
 """
 
 from typing import Literal
@@ -36,7 +36,8 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class BuildEntry(_Shape, frozen=True, kw_only=True):
     """One build: what was asked for and what it was resolved to.
 
-    `commit` is that of a git revision, `archive` the digest of a wheel. `restarts` is False for a server that ran already.
+    `commit` is that of a git revision, `archive` the digest of a wheel. `restarts` is False for a server that ran
+    already.
     """
 
     label: str
@@ -99,7 +100,7 @@ class ProcessLine(Line, frozen=True, kw_only=True, tag="process"):
     round: int
     phase: Literal["start", "end"]
     executable: str | None = None
-    libraries: list[Library] = []
+    libraries: list[Library] = msgspec.field(default_factory=list)
     path: str | None = None
     failure: CaptureFailure | None = None
 

@@ -1,7 +1,7 @@
 """What it takes to run one build on one model: what is asked of a process, and what comes back.
 
-These are shapes: `serving` fills them over HTTP, `dumping` with a program built into the source. A runner starts a process,
-asks, and ends it; it compares nothing, and a failure is an answer like any other.
+These are shapes: `serving` fills them over HTTP, `dumping` with a program built into the source. A runner starts a
+process, asks, and ends it; it compares nothing, and a failure is an answer like any other.
 """
 
 import re

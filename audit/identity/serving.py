@@ -1,8 +1,8 @@
 """Runs a build that speaks HTTP: one that we start, or one that runs already.
 
-In go a model and jobs, out come the logprobs of the whole vocabulary as the server reports them, streamed, one row a step.
-They are logprobs and not logits: docs/reference/identity.md says what they cannot show. Forced tokens are a grammar of token
-ids, under which the reported logprobs stay the model's own.
+In go a model and jobs, out come the logprobs of the whole vocabulary as the server reports them, streamed, one row a
+step. They are logprobs and not logits: docs/reference/identity.md says what they cannot show. Forced tokens are a
+grammar of token ids, under which the reported logprobs stay the model's own.
 """
 
 import asyncio
@@ -102,9 +102,7 @@ def _libraries(server: OwnedServer) -> list[Library]:
         return []
 
 
-async def _ask_all(
-    url: str, asset: Asset, plan: IdentityPlan, jobs: Sequence[Job], deadline: float
-) -> list[Answer]:
+async def _ask_all(url: str, asset: Asset, plan: IdentityPlan, jobs: Sequence[Job], deadline: float) -> list[Answer]:
     async with Client(Address(label="build", url=url), timeout_s=plan.timeout_s) as client:
         return [await _ask(client, asset, plan, job, deadline) for job in jobs]
 

@@ -1,8 +1,8 @@
 """Git revisions of a llama.cpp checkout become builds: a worktree each, the dumper written into it, built side by side.
 
-In go revisions and a checkout, out come builds that give logits. All are configured with the same cmake options and built
-at the same time; with ccache the second build of nearly the same source is short. The worktrees are removed when the
-context ends, however it ends.
+In go revisions and a checkout, out come builds that give logits. All are configured with the same cmake options and
+built at the same time; with ccache the second build of nearly the same source is short. The worktrees are removed when
+the context ends, however it ends.
 """
 
 import contextlib

@@ -3,6 +3,7 @@
 In go findings and what the manifest says of the builds, out comes text. Nothing is judged here.
 """
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from audit.identity.record import BuildEntry, IdentityManifest
 __all__ = ["headline", "identity_text", "shown_name"]
 
 _DIGITS = 12
+_LINE_LENGTH = 110
 
 
 def shown_name(build: BuildEntry) -> str:
@@ -64,8 +66,9 @@ def identity_text(findings: dict[str, Any], manifest: IdentityManifest, plan: Id
 
 def _pair(pair: dict[str, Any], old: str) -> list[str]:
     lines = []
-    width = max([len(family["family"]) for family in pair["families"]], default=0)
-    for family in pair["families"]:
+    asked = [family for family in pair["families"] if family["cells"]]
+    width = max([len(family["family"]) for family in asked], default=0)
+    for family in asked:
         end = f"validation inheritable from {old}" if family["inherits"] else "goes to its reference gate"
         if family["verdict"] == "NOT RUN":
             end = family["reason"]
@@ -76,6 +79,13 @@ def _pair(pair: dict[str, Any], old: str) -> list[str]:
         for cell in pair["cells"]:
             if cell["family"] == family["family"]:
                 lines += _cell(cell)
+    without: dict[str, list[str]] = {}
+    for family in pair["families"]:
+        if not family["cells"]:
+            without.setdefault(family["reason"], []).append(family["family"])
+    for reason, names in without.items():
+        lines.append(f"  {'NOT RUN':<16}  {len(names)} without a cell, {reason}:")
+        lines += [f"      {line}" for line in textwrap.wrap(", ".join(names), _LINE_LENGTH)]
     return lines
 
 

@@ -313,7 +313,9 @@ def _start_server(
     folder = (log_dir or cache_root() / "logs").absolute()
     for _ in range(1 if port else _PORT_TRIES):
         chosen = port or free_port(HOST)
-        server = OwnedServer(model, settings, binary=binary, port=chosen, deadline_s=deadline_s, log_dir=folder, environment=environment)
+        server = OwnedServer(
+            model, settings, binary=binary, port=chosen, deadline_s=deadline_s, log_dir=folder, environment=environment
+        )
         try:
             server._start()  # noqa: SLF001 - the constructor's other half, kept apart so that a lost race can retry
         except _PortTakenError:

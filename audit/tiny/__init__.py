@@ -80,8 +80,8 @@ _SPREADS = {
     "ssm_out.weight": 1.5 / FEED_FORWARD**0.5,
     ".bias": 0.1,
 }
-# Gemma multiplies its embeddings by the square root of their width. Where the output is the embedding again, a large one
-# would make every token its own successor.
+# Gemma multiplies its embeddings by the square root of their width. Where the output is the embedding again, a large
+# one would make every token its own successor.
 _EMBEDDINGS = {
     "gemma3": 0.5 / WIDTH**0.5,
     "gemma": 0.6 / WIDTH**0.5,

@@ -1,7 +1,7 @@
 """What sets the architectures of the tiny models apart: their tensors, and the few facts that only they need.
 
-In goes the name of an architecture, out come tensor names with shapes as numpy writes them (rows are outputs), and calls
-of the GGUF writer. All are variations of one small transformer, but for the recurrent one. Which weights fill the
+In goes the name of an architecture, out come tensor names with shapes as numpy writes them (rows are outputs), and
+calls of the GGUF writer. All are variations of one small transformer, but for the recurrent one. Which weights fill the
 tensors is the business of the package's own file.
 """
 

@@ -41,7 +41,10 @@ PLAN = IdentityPlan.parse(
         "batch": 64,
         "ubatch": 32,
         "timeout_s": 60.0,
-        "prompts": {"short": {"text": "Once {registered}", "tokens": 20}, "long": {"text": "So it goes.", "tokens": 40}},
+        "prompts": {
+            "short": {"text": "Once {registered}", "tokens": 20},
+            "long": {"text": "So it goes.", "tokens": 40},
+        },
     },
     name="plan",
 )
@@ -89,7 +92,13 @@ class FakeRunner:
 
 def build(label: str, numbers: Numbers | None = None, change: Change = same, **more: JSON) -> Build:
     """Return a fake build."""
-    entry: dict[str, JSON] = {"source": "binary", "name": f"binary:{label}", "commit": None, "archive": digest(b"fake"), "options": []}
+    entry: dict[str, JSON] = {
+        "source": "binary",
+        "name": f"binary:{label}",
+        "commit": None,
+        "archive": digest(b"fake"),
+        "options": [],
+    }
     return Build(
         entry=BuildEntry(**{"label": label, "restarts": True, **entry, **more}),
         rows="logprobs",
@@ -110,9 +119,7 @@ def asset(family: str, quantization: str = "f32") -> Asset:
 def record(folder: Path, *builds: Build, families: Sequence[str] = ("llama", "gemma2"), **more: JSON) -> JSON:
     """Compare builds on one model of each family, `FAMILY QUANTIZATION` or F32, and return the findings."""
     assets = [asset(*family.split()) for family in families]
-    sealed = capture_identity(
-        ORDER, builds, assets, folder, **{"not_run": {}, "report": lambda _: None, **more}
-    )
+    sealed = capture_identity(ORDER, builds, assets, folder, **{"not_run": {}, "report": lambda _: None, **more})
     assert sealed is not None
     return derive_identity(folder)
 

@@ -1,17 +1,15 @@
-"""The identity gate on fake builds: what it says, what the verifier says of the same record, and which holes are closed."""
+"""The identity gate on fake builds: what it says, what the verifier says, and which holes are closed."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from audit.errors import UsageError
-from audit.fake import FakeSettings
 from audit.identity import compare, evidence, findings, judge
 from audit.identity.findings import exit_code, identity_findings
 from audit.identity.parity import candidates
@@ -19,9 +17,23 @@ from audit.identity.record import CaptureFailure
 from audit.identity.running import Answer, Outcome
 from audit.identity.text import headline, identity_text
 from audit.stream import canonical
-from tests.integration.comparing import CPU, PLAN, VOCABULARY, Numbers, build, failed, plain, record, run_of, same, verdicts, verify
+from tests.integration.comparing import (
+    CPU,
+    PLAN,
+    VOCABULARY,
+    Numbers,
+    build,
+    failed,
+    plain,
+    record,
+    run_of,
+    same,
+    verdicts,
+    verify,
+)
 
 JSON = Any
+
 
 def one_ulp_in(family: str) -> Callable[[str, int, Outcome], Outcome]:
     """Return a change of a build of which one family computes one value of one row one ULP lower, every time."""
@@ -125,10 +137,8 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mutated_comparator_is_caught(
-    folders: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each mutation changes what at least one of the three cases comes to, or makes its findings contradict the evidence."""
+def test_a_mutated_comparator_is_caught(folders: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each mutation changes what at least one of the three cases comes to, or its findings."""
     where, attribute, value = MUTATIONS[name]
     monkeypatch.setattr(where, attribute, value)
     changed = []
@@ -145,7 +155,9 @@ def only_new_fails(number: int, kind: str = "crash") -> Callable[[str, int, Outc
 
 def test_only_one_side_runs_is_different(tmp_path: Path) -> None:
     """A build that cannot run a cell which the other runs is not the same build."""
-    found = record(tmp_path / "r", build("old"), build("new", change=lambda f, _r, c: failed("start") if f == "gemma2" else c))
+    found = record(
+        tmp_path / "r", build("old"), build("new", change=lambda f, _r, c: failed("start") if f == "gemma2" else c)
+    )
     assert verdicts(found) == {"llama": "IDENTICAL", "gemma2": "DIFFERENT"}
     assert exit_code(found, require_all=False) == 1
     assert verify(tmp_path / "r")[0] == 0
@@ -211,7 +223,9 @@ def says_nothing(family: str, _run: int, came: Outcome) -> Outcome:
     ("change", "verdict"),
     [(short_rows, "NOT RUN"), (nan_rows, "DIFFERENT"), (on_device, "NOT RUN"), (says_nothing, "NOT RUN")],
 )
-def test_what_is_not_there_is_equal_to_nothing(tmp_path: Path, change: Any, verdict: str) -> None:
+def test_what_is_not_there_is_equal_to_nothing(
+    tmp_path: Path, change: Callable[[str, int, Outcome], Outcome], verdict: str
+) -> None:
     """Fewer rows than tokens, a value that is no number, another device: never IDENTICAL."""
     found = record(tmp_path / "r", build("old"), build("new", change=change))
     assert verdicts(found)["gemma2"] == verdict
@@ -266,7 +280,9 @@ def test_farther_than_twice_its_own_difference_is_different(tmp_path: Path) -> N
     cell = next(cell for cell in found["pairs"][0]["cells"] if cell["family"] == "gemma2")
     assert cell["tolerance_nats"] == pytest.approx(18e-3, rel=0.01)
     assert cell["verdict"] == "WITHIN TOLERANCE"
-    far = record(tmp_path / "far", build("old", change=jitter(1e-3)), build("new", change=lambda f, r, c: jitter(0.5)(f, 0, c)))
+    far = record(
+        tmp_path / "far", build("old", change=jitter(1e-3)), build("new", change=lambda f, r, c: jitter(0.5)(f, 0, c))
+    )
     assert verdicts(far)["gemma2"] == "DIFFERENT"
     assert verify(tmp_path / "far")[0] == 0
 
@@ -301,7 +317,14 @@ def test_a_running_server_is_asked_and_not_restarted(tmp_path: Path) -> None:
     """It says nothing of its path, which the report admits, and it qualifies for no parity record."""
     found = record(
         tmp_path / "r",
-        build("old", source="http", name="http", archive=None, restarts=False, change=lambda _f, _r, c: dataclasses.replace(c, path=None, executable=None)),
+        build(
+            "old",
+            source="http",
+            name="http",
+            archive=None,
+            restarts=False,
+            change=lambda _f, _r, c: dataclasses.replace(c, path=None, executable=None),
+        ),
         build("new"),
         families=("llama",),
     )

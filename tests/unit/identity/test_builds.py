@@ -47,7 +47,9 @@ def test_the_environment_is_scrubbed_and_listed(monkeypatch: pytest.MonkeyPatch)
     """What builds read does not reach them, and is named; what is kept is named too."""
     for name in ("LLAMA_ARG_THREADS", "GGML_NO_BACKTRACE", "OMP_NUM_THREADS", "LD_PRELOAD", "SECRET"):
         monkeypatch.setenv(name, "1")
-    assert {"LLAMA_ARG_THREADS", "GGML_NO_BACKTRACE", "OMP_NUM_THREADS", "LD_PRELOAD", "SECRET"} & set(scrubbed()) == set()
+    assert {"LLAMA_ARG_THREADS", "GGML_NO_BACKTRACE", "OMP_NUM_THREADS", "LD_PRELOAD", "SECRET"} & set(
+        scrubbed()
+    ) == set()
     facts = environment_facts()
     assert {"LLAMA_ARG_THREADS", "GGML_NO_BACKTRACE", "OMP_NUM_THREADS", "LD_PRELOAD"} <= set(facts["removed"])
     assert "PATH" in facts["kept"]

@@ -113,7 +113,7 @@ def logits(seed: int, scale: float) -> Values:
 
 @pytest.mark.parametrize("scale", [1.0, 4.0, 16.0])
 def test_one_ulp_in_a_logit_is_always_seen_in_logits_and_not_always_in_logprobs(scale: float) -> None:
-    """Planted in each of 512 logits: rows of logits differ each time, the reported logprobs are sometimes the same bytes."""
+    """Planted in each of 512 logits: rows of logits differ each time, logprobs are sometimes the same bytes."""
     base = logits(3, scale)
     hidden = 0
     for token in range(base.size):
