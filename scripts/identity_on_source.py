@@ -7,7 +7,7 @@ FOLDER or DIR, and exit 0 where each came out as it must:
 
 - `comment`: a comment changes; every family is IDENTICAL, exit 0;
 - `one-ulp`: the scale of gemma2's embeddings moves by one ULP; exactly gemma2 is DIFFERENT, exit 1;
-- `unsteady`: the same scale is drawn anew in each process; exactly gemma2 does not repeat itself, exit 1.
+- `unsteady`: the same scale is drawn anew in each process; exactly gemma2 does not repeat itself and is not IDENTICAL, exit 1.
 
 That a mutated path ran is proven by a line that it writes to the log: exactly the mutated build's processes of gemma2
 have it. A mutation whose target text is missing is an error. It needs git, cmake, ninja, a C++ compiler and pip; the
@@ -139,13 +139,13 @@ def check(repo: Path, mutation: Mutation, record: Path, quantizations: str) -> l
     findings = json.loads((record / "findings.json").read_text(encoding="ascii"))
     pair = findings["pairs"][0]
     ran = {family["family"] for family in pair["families"] if family["verdict"] != "NOT RUN"}
-    different = {family["family"] for family in pair["families"] if family["verdict"] == "DIFFERENT"}
+    different = {family["family"] for family in pair["families"] if family["verdict"] not in {"IDENTICAL", "NOT RUN"}}
     unsteady = {cell["family"] for cell in pair["cells"] if cell["new_repeats"] is False}
     found = []
     if done.returncode != mutation.exit_expected:
         found.append(f"exit {done.returncode} instead of {mutation.exit_expected}")
     if different != mutation.different or not ran > different:
-        found.append(f"DIFFERENT are {sorted(different)} of {sorted(ran)}, not {sorted(mutation.different)}")
+        found.append(f"not IDENTICAL are {sorted(different)} of {sorted(ran)}, not {sorted(mutation.different)}")
     if unsteady != (mutation.different if mutation.unsteady else set()):
         found.append(f"not repeating are {sorted(unsteady)}")
     return found + check_markers(mutation, repo)

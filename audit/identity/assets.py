@@ -81,7 +81,7 @@ def tiny_assets(
     ]
     _refuse_unknown("--only", only, set(names))
     chosen = [name for name in names if not only or name in only]
-    skipped = untried(sorted(families if families else known))
+    skipped = untried(sorted(families or known))
     return [_asset(name, plan, registered) for name in chosen], {} if only else skipped
 
 

@@ -32,8 +32,6 @@ from tests.integration.comparing import (
     verify,
 )
 
-JSON = Any
-
 
 def one_ulp_in(family: str) -> Callable[[str, int, Outcome], Outcome]:
     """Return a change of a build of which one family computes one value of one row one ULP lower, every time."""
