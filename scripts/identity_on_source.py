@@ -7,7 +7,7 @@ FOLDER or DIR, and exit 0 where each came out as it must:
 
 - `comment`: a comment changes; every family is IDENTICAL, exit 0;
 - `one-ulp`: the scale of gemma2's embeddings moves by one ULP; exactly gemma2 is DIFFERENT, exit 1;
-- `unsteady`: the same scale is drawn anew in each process; exactly gemma2 does not repeat itself and is not IDENTICAL, exit 1.
+- `unsteady`: the same scale is drawn anew in each process; exactly gemma2 does not repeat itself, exit 1.
 
 That a mutated path ran is proven by a line that it writes to the log: exactly the mutated build's processes of gemma2
 have it. A mutation whose target text is missing is an error. It needs git, cmake, ninja, a C++ compiler and pip; the

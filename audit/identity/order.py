@@ -19,7 +19,7 @@ from audit.prereg.registration import registered_files, registration_entry
 from audit.record import Registration
 from audit.stream import digest
 
-__all__ = ["IdentityOrder", "IdentityPrediction", "load_identity_predictions", "order_of"]
+__all__ = ["IdentityOrder", "IdentityPrediction", "IdentityPredictions", "load_identity_predictions", "order_of"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -43,7 +43,7 @@ class IdentityPrediction(BaseModel):
     minimum: int = Field(ge=1)
 
 
-class _Predictions(BaseModel):
+class IdentityPredictions(BaseModel):
     """The file predictions.json of an identity registration."""
 
     model_config = _STRICT
@@ -65,7 +65,7 @@ def load_identity_predictions(data: bytes) -> list[IdentityPrediction]:
     Raises: PlanError that names the field.
     """
     try:
-        return _Predictions.model_validate(json.loads(data)).predictions
+        return IdentityPredictions.model_validate(json.loads(data)).predictions
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
