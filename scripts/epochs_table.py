@@ -1,7 +1,7 @@
 """Write docs/reference/epochs.md's tables from the findings of the stored epochs, so that no class is typed by hand.
 
-In: `findings.json` and `manifest.json` of the runs named below. Out: the lines between `<!-- epochs -->` and `<!-- end of
-epochs -->`. tests/unit/test_epochs_table.py fails where they are not up to date.
+In: `findings.json` and `manifest.json` of the runs named below. Out: the lines between `<!-- epochs -->` and `<!-- end
+of epochs -->`. tests/unit/test_epochs_table.py fails where they are not up to date.
 
     python scripts/epochs_table.py [--check]
 """
@@ -27,7 +27,7 @@ def read(run: str, name: str) -> Any:  # noqa: ANN401 - a JSON document
 
 
 def table(run: str) -> list[str]:
-    """Return the tables of one record: a line a build, with its class and what changed since the one before."""
+    """Return the tables of a record: a line a build, its class, and what changed since the one before."""
     findings, manifest = read(run, "findings.json"), read(run, "manifest.json")
     lines = []
     for place, entry in enumerate(findings["classes"]):
