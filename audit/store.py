@@ -8,21 +8,21 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
 from audit.errors import EvidenceError, UsageError
 from audit.history import HISTORY, History
 from audit.plan import Plan
-from audit.record import Begin, Line, Manifest, line_from_bytes, to_bytes
+from audit.record import AnyLine, AnyManifest, Begin, Line, Manifest, line_from_bytes, to_bytes
 from audit.rows import Rows
 from audit.stream import FORMAT, Stream, digest
 
-__all__ = ["DERIVED_SUMS", "OMITTED", "PARTIAL", "STORES", "SUMS", "Run", "RunWriter", "write_derived"]
+__all__ = ["DERIVED_SUMS", "OMITTED", "PARTIAL", "STORES", "SUMS", "Folder", "Run", "RunWriter", "write_derived"]
 
 SUMS = "SHA256SUMS"
 DERIVED_SUMS = "DERIVED.SHA256SUMS"
@@ -95,14 +95,8 @@ class RunWriter:
         """Return a monotonic time in nanoseconds since this process's anchor."""
         return self._history.since_anchor(monotonic_ns)
 
-    def begin(self, manifest: Manifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
-        """Write plan, registered files, manifest and the first line.
-
-        Args:
-            manifest: the manifest.
-            plan: the resolved plan.json.
-            registration: the registered files by name; empty without a registration.
-        """
+    def begin(self, manifest: AnyManifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
+        """Write the resolved plan.json, the registered files by name, manifest and the first line."""
         _write_new(self.folder / "plan.json", plan)
         if registration:
             (self.folder / "registration").mkdir()
@@ -188,8 +182,18 @@ def _listed(path: Path) -> dict[str, str]:
         raise EvidenceError(f"{path} is no list of digests and files") from error
 
 
-class Run:
-    """A run folder, read; digests are checked as things are read, and a mismatch is an EvidenceError."""
+M = TypeVar("M", bound=AnyManifest)
+L = TypeVar("L", bound=Line)
+
+
+class Folder(Generic[M, L]):
+    """A run folder of some kind, read; digests are checked as things are read, and a mismatch is an EvidenceError.
+
+    A subclass names the shape of its manifest and says how a line of its history is read.
+    """
+
+    manifest_type: type[M]
+    read_line: Callable[[bytes], L]
 
     def __init__(self, folder: Path) -> None:
         """Open the folder and read the manifest.
@@ -209,15 +213,14 @@ class Run:
             found = msgspec.json.decode(self._manifest_bytes, type=_Format).format
             if found != FORMAT:
                 raise UsageError(f"{path} has format {found}, this program reads format {FORMAT}")
-            self.manifest = msgspec.json.decode(self._manifest_bytes, type=Manifest)
+            self.manifest: M = msgspec.json.decode(self._manifest_bytes, type=self.manifest_type)
         except (msgspec.DecodeError, RecursionError) as error:
             raise EvidenceError(f"{path}: {error}") from error
 
-    @cached_property
-    def plan(self) -> Plan:
-        """The plan that was executed.
+    def plan_bytes(self) -> bytes:
+        """Return plan.json.
 
-        Raises: UsageError for an exported copy, which leaves it out; EvidenceError where it is another.
+        Raises: UsageError for a copy that leaves it out; EvidenceError where it is another than the manifest names.
         """
         if (self.folder / OMITTED).is_file() and not (self.folder / "plan.json").is_file():
             raise UsageError(
@@ -227,7 +230,7 @@ class Run:
         data = _read(self.folder / "plan.json")
         if digest(data) != self.manifest.plan:
             raise EvidenceError(f"{self.folder}/plan.json is not the plan that the manifest names")
-        return Plan.parse(msgspec.json.decode(data), name="plan.json")
+        return data
 
     @cached_property
     def seal(self) -> str | None:
@@ -248,7 +251,7 @@ class Run:
                 raise EvidenceError(f"{self.folder}/{name} is not the file that was sealed")
         return digest(data)
 
-    def lines(self, *, cut: bool = False) -> Iterator[Line]:
+    def lines(self, *, cut: bool = False) -> Iterator[L]:
         """Yield the history, checking number and chain; with `cut` without an incomplete last line.
 
         Raises: EvidenceError at the first line that does not follow from the one before.
@@ -263,7 +266,7 @@ class Run:
                     if cut:
                         return
                     raise EvidenceError(f"{self.folder}/{HISTORY}: line {number} is incomplete")
-                line = line_from_bytes(data)
+                line = type(self).read_line(data)
                 if line.n != number or line.prev != prev:
                     raise EvidenceError(f"{self.folder}/{HISTORY}: line {number} does not follow the one before")
                 prev = digest(data)
@@ -312,6 +315,21 @@ class Run:
     def open(cls, folder: Path) -> Self:
         """Open a run folder."""
         return cls(folder)
+
+
+class Run(Folder[Manifest, AnyLine]):
+    """The folder of an audit."""
+
+    manifest_type = Manifest
+    read_line = staticmethod(line_from_bytes)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that was executed.
+
+        Raises: UsageError for an exported copy, which leaves it out; EvidenceError where it is another.
+        """
+        return Plan.parse(msgspec.json.decode(self.plan_bytes()), name="plan.json")
 
 
 def write_derived(folder: Path, files: dict[str, bytes]) -> None:

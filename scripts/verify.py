@@ -568,13 +568,9 @@ REGISTERED = ("PREREG.md", "plan.json", "plan.toml", "predictions.json")
 
 
 def load(run: Run) -> None:
-    """Read manifest, plan and registration, unfold the plan, and check what they say of each other."""
-    ledger = run.ledger
-    manifest = decode(run.read("manifest.json"), "manifest.json", ledger)
-    known_format(manifest, "manifest.json", ledger)
-    if type(manifest.get("kind")) is str and manifest["kind"] in ("identity", "accuracy", "remedy"):
-        raise ForeignError(f"kind {manifest['kind']} is not known to this verifier")
-    run.manifest = require(manifest, KINDS["manifest"], "manifest.json", ledger)
+    """Read plan and registration, unfold the plan, and check what they and the manifest say of each other."""
+    ledger, manifest = run.ledger, run.manifest
+    require(manifest, KINDS["manifest"], "manifest.json", ledger)
     plan = run.plan if "plan.json" in run.omitted else decode(run.read("plan.json"), "plan.json", ledger)
     known_format(plan, "plan.json", ledger)
     run.plan = require(plan, KINDS["plan"], "plan.json", ledger)
@@ -627,7 +623,8 @@ def check_registration(run: Run, registration: JSON) -> str:
         where = "registration/predictions.json"
         predictions = decode(run.read(where), where, ledger, canonical=False)
         known_format(predictions, where, ledger)
-        run.predictions = require(predictions, KINDS["predictions"], where, ledger)["predictions"]
+        shape = KINDS["claims" if run.manifest["kind"] == "identity" else "predictions"]
+        run.predictions = require(predictions, shape, where, ledger)["predictions"]
         ids = [prediction["id"] for prediction in run.predictions]
         ledger.need("registration", len(set(ids)) == len(ids), "an id of a prediction stands twice: {}", ids)
     return run.manifest["plan"] if overridden else registered
@@ -2152,7 +2149,7 @@ def pooled_of(cells: list[JSON]) -> list[dict[str, JSON]]:
 
 # 10. Comparison with findings.json. -----------------------------------------------------------------------------------
 
-IDENTIFIERS = ("server", "condition", "check", "kind", "level", "id")
+IDENTIFIERS = ("server", "condition", "check", "kind", "level", "id", "build", "cell", "family", "old", "new")
 
 
 def compare(run: Run, mine: dict[str, JSON]) -> str:
@@ -2204,7 +2201,517 @@ def identity(entry: JSON) -> str:
     return " ".join(str(entry[key]) for key in IDENTIFIERS if key in entry) if type(entry) is dict else repr(entry)
 
 
-# 11. One run, and the command. ----------------------------------------------------------------------------------------
+# 11. Records of kind identity: two or more builds, full rows of the same prompts, verdicts by sets of digests.
+# ---------
+
+for kind_name, kind_text in {
+    "library": "name:str sha256:digest?",
+    "lapse": "message:str kind:=start|crash|timeout|reply|rows|dump|forced|no~reference",
+    "build": "label:name name:str commit:commit? archive:digest? options:[str] restarts:bool "
+    "source:=git|binary|pypi|http",
+    "model": "cell:name family:str quantization:str model_sha256:digest vocabulary:int prompts:{digest}",
+    "absent": "family:str reason:str",
+    "builds": "format:int plan:digest registered:digest python:str registration:registration? program:program "
+    "dependencies:{str} machine:machine environment:{[str]} builds:[build] cells:[model] not_run:[absent] "
+    "rows:=logits|logprobs kind:=identity",
+    "words": "text:str tokens:int",
+    "asked": "format:int name:str steps:int threads:int ctx:int batch:int ubatch:int timeout_s:number prompts:{words} "
+    "device:=cpu|vulkan|cuda|metal kind:=identity",
+    "spelled": "ids:[int] text:str",
+    "path": "weights:[str] cache:[str] compute:[str] features:[str]",
+    "claim": "id:str statement:str minimum:int models:labels builds:labels measure:=repeats|identical|argmax "
+    "holds:rule refuted:rule",
+    "claims": "format:int kind:=identity predictions:[claim]",
+}.items():
+    KINDS[kind_name] = fields(kind_text)
+OF_PROCESS = "line:str n:int prev:digest at_ns:int build:str cell:str round:int failure:lapse? "
+IDENTITY_SHAPES = {
+    **{kind: SHAPES[kind] for kind in ("begin", "interrupt", "end")},
+    "process": fields(OF_PROCESS + "executable:digest? libraries:[library] path:digest? phase:=start|end"),
+    "capture": fields(OF_PROCESS + "form:=free|forced prompt:str tokens:[int] rows:rows?"),
+}
+FAMILY_ORDER = ("DIFFERENT", "WITHIN TOLERANCE", "IDENTICAL", "NOT RUN")
+GPUS = {"vulkan": "vulkan", "cuda": "cuda", "metal": "metal", "mtl": "metal"}
+UNREAD = "rows of cells that differ"
+
+
+@dataclass
+class Sitting:
+    """One process of a build on a model: what it answered by (form, prompt), and what it said of itself."""
+
+    answers: dict[tuple[str, str], JSON] = field(default_factory=dict)
+    end: JSON = None
+    path: JSON = None
+
+    def whole(self, prompts: JSON) -> bool:
+        """Tell whether every prompt has free rows."""
+        return all(self.rows("free", name) for name in prompts)
+
+    def rows(self, form: str, name: str) -> JSON:
+        """Return the line of a capture that has a row for every token, or None."""
+        line = self.answers.get((form, name))
+        return line if line and line["rows"] and len(line["rows"]["digests"]) == len(line["tokens"]) else None
+
+
+class Gate:
+    """An identity record, read; the sittings by (build, cell, round)."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.ledger = run, run.ledger
+        self.sittings: dict[tuple[str, str, int], Sitting] = {}
+        self.tried: dict[str, bool] = {}
+        self.unread = False
+
+    def load(self) -> None:
+        """Read manifest, plan and registration, and check what they say of each other."""
+        run, ledger, manifest = self.run, self.ledger, self.run.manifest
+        require(manifest, KINDS["builds"], "manifest.json", ledger)
+        ledger.need("files", "plan.json" in run.seal and "plan.json" not in run.omitted, "plan.json is left out")
+        run.plan = decode(run.read("plan.json"), "plan.json", ledger)
+        known_format(run.plan, "plan.json", ledger)
+        require(run.plan, KINDS["asked"], "plan.json", ledger)
+        ledger.hold("manifest", manifest["plan"] == "sha256:" + run.seal["plan.json"], "its plan is not plan.json")
+        registration = manifest["registration"]
+        registered = manifest["plan"] if registration is None else check_registration(run, registration)
+        sealed = {path[13:] for path in run.seal if path.startswith("registration/")}
+        ledger.hold("manifest", sealed == set((registration or {"files": ()})["files"]), "registered files: {}", sealed)
+        ledger.hold("manifest", manifest["registered"] == registered, "registered digest: it follows {}", registered)
+        for names in ([one["label"] for one in manifest["builds"]], [one["cell"] for one in manifest["cells"]]):
+            ledger.need("manifest", len(set(names)) == len(names), "builds or cells: one twice in {}", names)
+        ledger.need("manifest", len(manifest["builds"]) > 1, "fewer than two builds")
+        for cell in manifest["cells"]:
+            ledger.hold("prompts", set(cell["prompts"]) == set(run.plan["prompts"]), "{}: other prompts", cell["cell"])
+            for name, wanted in cell["prompts"].items():
+                self.spelled(cell, name, run.fact(wanted))
+
+    def spelled(self, cell: JSON, name: str, fact: JSON) -> None:
+        """Check the token ids of a prompt against the plan's words and the model's vocabulary."""
+        if fact is None:
+            self.ledger.unchecked["prompts left out"] += 1
+            return
+        require(fact, KINDS["spelled"], f"prompt {name} of {cell['cell']}", self.ledger)
+        asked = self.run.plan["prompts"].get(name, {"text": "", "tokens": -1})
+        words = asked["text"].replace("{registered}", self.run.manifest["registered"][7:23])
+        inside = all(0 <= token < cell["vocabulary"] for token in fact["ids"])
+        right = fact["text"] == words and len(fact["ids"]) == asked["tokens"] and inside
+        self.ledger.hold("prompts", right, "{}: prompt {} is not what the plan asks for", cell["cell"], name)
+
+    def walk(self) -> None:
+        """Read the history: one chain, the processes of each cell in their order, rows as their digests say."""
+        run, ledger, previous, clock, kind = self.run, self.ledger, self.run.seal["manifest.json"], 0, ""
+        cells = {cell["cell"]: cell for cell in run.manifest["cells"]}
+        labels, begun = [build["label"] for build in run.manifest["builds"]], {name: [] for name in cells}  # type: ignore[var-annotated]
+        for n, raw in enumerate(run.read("history.jsonl").splitlines(keepends=True)):
+            where = f"history.jsonl line {n}"
+            line = decode(raw, where, ledger)
+            ledger.need("lines", kind != "end", "{}: a line after the end", where)
+            kind = str(line.get("line")) if type(line) is dict else ""
+            ledger.need("shape", kind in IDENTITY_SHAPES, "{}: unknown kind {!r}", where, kind)
+            require(line, IDENTITY_SHAPES[kind], where, ledger)
+            ledger.hold(
+                "chain", (line["n"], line["prev"][7:]) == (n, previous), "{}: broken from the one before", where
+            )
+            ledger.hold("clock", line["at_ns"] >= clock, "{}: its time is before the line above", where)
+            ledger.need("lines", (kind == "begin") == (n == 0), "{}: a {} line cannot stand here", where, kind)
+            previous, clock = bare(raw), line["at_ns"]
+            if kind not in ("process", "capture"):
+                continue
+            known = line["build"] in labels and line["cell"] in cells
+            ledger.need("lines", known, "{}: a build or a cell that was not asked", where)
+            key = line["build"], line["cell"], line["round"]
+            if kind == "process" and line["phase"] == "start":
+                begun[line["cell"]].append((line["round"], line["build"]))
+                ledger.need("order", key not in self.sittings, "{}: this process began before", where)
+                self.sittings[key] = Sitting()
+                continue
+            sitting = ledger.given("pairs", self.sittings.get(key), "{}: this process does not run", where)
+            ledger.need("pairs", sitting.end is None, "{}: this process has ended", where)
+            if kind == "capture":
+                self.capture(line, cells[line["cell"]], sitting, where)
+            else:
+                sitting.end, sitting.path = line, run.fact(line["path"])
+                if sitting.path is not None:
+                    require(sitting.path, KINDS["path"], where, ledger)
+        ledger.hold("lines", kind == "end", "history.jsonl: no end line, and yet it is sealed")
+        due = [(number, label) for number in (0, 1) for label in reversed(labels)]
+        for name, order in begun.items():
+            ledger.hold("order", order == due, "{}: its processes ran as {}", name, order)
+            self.forced(name, labels)
+        ended = all(sitting.end for sitting in self.sittings.values())
+        ledger.hold("pairs", ended, "a process began and has no end")
+        for path in run.seal:
+            if path.startswith(STORES):
+                ledger.hold("store", path in run.named, "{} is stored and no line names it", path)
+
+    def capture(self, line: JSON, cell: JSON, sitting: Sitting, where: str) -> None:
+        """Check one capture against its bytes, and keep it."""
+        ledger, rows, place = self.ledger, line["rows"], (line["form"], line["prompt"])
+        ledger.need("pairs", place not in sitting.answers, "{}: {} was answered before", where, place)
+        ledger.hold("prompts", line["prompt"] in cell["prompts"], "{}: a prompt that was not asked", where)
+        ledger.need("rows", (rows is None) != (line["failure"] is None), "{}: rows and a failure, or neither", where)
+        sitting.answers[place] = line
+        if rows is None:
+            return
+        count = self.run.plan["steps"] + 1
+        right = rows["shape"][1] == cell["vocabulary"] and len(rows["digests"]) == rows["shape"][0] <= count
+        ledger.need("rows", right and len(line["tokens"]) == count, "{}: rows of shape {}", where, rows["shape"])
+        inside = all(0 <= token < cell["vocabulary"] for token in line["tokens"])
+        ledger.hold("rows", inside, "{}: a token that the vocabulary does not have", where)
+        data = self.bytes_of(rows)
+        if data is None:
+            ledger.unchecked["captures against their rows"] += 1
+        elif rows["file"] not in self.tried:
+            size = 4 * cell["vocabulary"]
+            own = [digest(data[start : start + size]) for start in range(0, len(data), size)]
+            ledger.need("rows", own == rows["digests"] and len(data) == size * len(own), "{}: other bytes", where)
+            ledger.need("rows", all(map(math.isfinite, floats(data))), "{}: a value is not finite", where)
+            last = int.from_bytes(data[-4:], "little")
+            planted = (last - 1 if last & 0x7FFFFFFF else 1).to_bytes(4, "little")
+            self.tried[rows["file"]] = digest(data[-size:-4] + planted) != own[-1]
+
+    def bytes_of(self, rows: JSON) -> bytes | None:
+        """Return the bytes of stored rows; None where they are not here to be read."""
+        path = self.run.named_file("rows", rows["file"])
+        return None if path is None or self.run.level == "digests" else self.run.read(path)
+
+    def forced(self, cell: str, labels: list[str]) -> None:
+        """Check that every forced capture followed the tokens of the oldest build that answered freely."""
+        first = [self.sittings.get((label, cell, 0)) for label in labels]
+        names = list(self.run.plan["prompts"])
+        oldest = next((sitting for sitting in first if sitting and sitting.whole(names)), None)
+        for name in names:
+            wanted = oldest.answers["free", name]["tokens"] if oldest else None
+            for label in labels:
+                sitting = self.sittings.get((label, cell, 1))
+                line = sitting.rows("forced", name) if sitting else None
+                right = line is None or line["tokens"] == wanted
+                self.ledger.hold("ids", right, "{} {}: {} was forced to other tokens", label, cell, name)
+
+
+def floats(data: bytes) -> array[float]:
+    """Return little-endian float32 values."""
+    values = array("f", data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def steady(sittings: list[Sitting | None], prompts: JSON) -> bool | None:
+    """Tell whether two processes of a build gave one class of answers, forced prefixes included; None: unknown."""
+    if not all(sitting and sitting.whole(prompts) for sitting in sittings):
+        return None
+    for name in prompts:
+        free = [sitting.answers["free", name] for sitting in sittings if sitting]
+        if len({encode([line["tokens"], line["rows"]["digests"]]) for line in free}) > 1:
+            return False
+        again = sittings[1].rows("forced", name) if sittings[1] else None
+        upto = shared_rows(free[1], again) if again else 0
+        if again and again["rows"]["digests"][:upto] != free[1]["rows"]["digests"][:upto]:
+            return False
+    return True
+
+
+def shared_rows(one: JSON, other: JSON) -> int:
+    """Count the rows that follow the same tokens."""
+    pairs = list(zip(one["tokens"], other["tokens"]))
+    return next((n + 1 for n, (left, right) in enumerate(pairs) if left != right), len(pairs))
+
+
+def facing(old: Sitting, new: Sitting, name: str) -> tuple[JSON, JSON, int]:
+    """Return the lines of a prompt that are held against each other, and how many of their rows."""
+    lines = [sitting.rows("forced", name) for sitting in (old, new)]
+    if all(lines):
+        return lines[0], lines[1], len(lines[0]["tokens"])
+    lines = [sitting.rows("free", name) for sitting in (old, new)]
+    return lines[0], lines[1], shared_rows(*lines)
+
+
+def device(path: JSON) -> str | None:
+    """Return the kind of device that the weights lie on."""
+    kinds = [
+        GPUS[word] for name in (path or {"weights": ()})["weights"] for word in GPUS if name.lower().startswith(word)
+    ]
+    return (kinds or ["cpu"])[0] if path else None
+
+
+def cell_verdict(gate: Gate, cell: JSON, old: JSON, new: JSON) -> dict[str, JSON]:
+    """Return a cell of a pair as findings.json has it."""
+    prompts = sorted(cell["prompts"])
+    sides = [[gate.sittings.get((one["label"], cell["cell"], number)) for number in (0, 1)] for one in (old, new)]
+    own = [steady(side, prompts) for side in sides]
+    paths = [next((one.path for one in side if one and one.path), None) for side in sides]
+    found = {"cell": cell["cell"], "family": cell["family"], "reason": "", "tokens": [0, 0], "rows": [0, 0]}
+    found.update(old_repeats=own[0], new_repeats=own[1], tolerance_nats=None, difference=None)
+    found["path_differs"] = None not in paths and paths[0] != paths[1]
+    for build, side in zip((old, new), sides):
+        for one in side:
+            lines = one.answers if one else {}
+            short = [place for place, line in lines.items() if line["rows"] and one and not one.rows(*place)]
+            short += [place for place, line in lines.items() if (line["failure"] or {"kind": ""})["kind"] == "rows"]
+            where = device(one.path) if one and one.whole(prompts) else gate.run.plan["device"]
+            elsewhere = where != gate.run.plan["device"] and (build["restarts"] or where is not None)
+            if short or elsewhere:
+                return {**found, "verdict": "NOT RUN"}
+    ran = [bool(side[0] and side[0].whole(prompts)) for side in sides]
+    if not all(ran):
+        return {**found, "verdict": "DIFFERENT" if any(ran) else "NOT RUN"}
+    number = 1 if all(side[1] and side[1].whole(prompts) for side in sides) else 0
+    left, right = sides[0][number], sides[1][number]
+    faced = [(name, *facing(left, right, name)) for name in prompts]  # type: ignore[arg-type]
+    couples = [pair for _, one, two, n in faced for pair in zip(one["rows"]["digests"][:n], two["rows"]["digests"][:n])]
+    equal = sum(len(set(pair)) == 1 for pair in couples)
+    found["rows"] = [equal, len(couples)]
+    tokens = [[one.answers["free", name]["tokens"] for one in (left, right)] for name in prompts]  # type: ignore[union-attr]
+    found["tokens"] = [sum(one == two for one, two in tokens), len(prompts)]
+    same = equal == len(couples) and found["tokens"][0] == len(prompts)
+    if equal < len(couples):
+        found["difference"] = difference_of(gate, faced)
+        gate.unread = gate.unread or found["difference"] is None
+    lopsided = any((left.rows("forced", name) is None) != (right.rows("forced", name) is None) for name in prompts)  # type: ignore[union-attr]
+    if number and lopsided:
+        return {**found, "verdict": "DIFFERENT"}
+    if own == [True, True]:
+        return {**found, "verdict": "IDENTICAL" if same else "DIFFERENT"}
+    if None in own:
+        return {**found, "verdict": "DIFFERENT" if equal < len(couples) else "NOT RUN"}
+    return {**found, **tolerated(gate, sides, prompts, found, equal == len(couples))}
+
+
+def tolerated(gate: Gate, sides: JSON, prompts: JSON, found: JSON, equal: JSON) -> dict[str, JSON]:
+    """Judge a cell that does not repeat itself: twice its own spread, tokens and argmax exact."""
+    spread: float | None = 0.0
+    for side in sides:
+        for name in prompts:
+            free = [one.answers["free", name] for one in side]
+            forced = side[1].rows("forced", name)
+            for one, two in [(free[0], free[1]), (free[1], forced)] if forced else [(free[0], free[1])]:
+                rows = [gate.bytes_of(line["rows"]) for line in (one, two)]
+                if None in rows or spread is None:
+                    spread = None
+                    continue
+                upto = shared_rows(one, two) * one["rows"]["shape"][1]
+                values = [floats(data)[:upto] for data in rows if data is not None]
+                spread = max(spread, max((abs(b - a) for a, b in zip(*values)), default=0.0))
+    runs = [{encode(one.answers["free", name]["tokens"]) for side in sides for one in side} for name in prompts]
+    if any(len(run) > 1 for run in runs):
+        return {"verdict": "DIFFERENT", "tolerance_nats": None if spread is None else 2 * spread}
+    if spread is None or (found["difference"] is None and not equal):
+        gate.unread = True
+        return {"verdict": "NOT RUN", "tolerance_nats": None}
+    moved = found["difference"] or {"argmax": [0, 0], "nats_max": 0.0}
+    within = moved["argmax"][0] == moved["argmax"][1] and moved["nats_max"] <= 2 * spread
+    return {"verdict": "WITHIN TOLERANCE" if within else "DIFFERENT", "tolerance_nats": 2 * spread}
+
+
+def difference_of(gate: Gate, faced: JSON) -> JSON:
+    """Measure how two sides differ, value by value; None where the rows are not here."""
+    found: dict[str, JSON] = {"first": None, "begins": "decode", "nats_max": 0.0, "ulp_max": 0, "constant_rows": 0}
+    rows, values, argmax, shares = [0, 0], [0, 0], [0, 0], []  # type: ignore[var-annotated]
+    for name, one, two, count in faced:
+        both = [gate.bytes_of(line["rows"]) for line in (one, two)]
+        if both[0] is None or both[1] is None:
+            return None
+        size = 4 * one["rows"]["shape"][1]
+        for step in range(count):
+            left, right = (data[step * size : (step + 1) * size] for data in both if data is not None)
+            old, new = floats(left), floats(right)
+            agree = old.index(max(old)) == new.index(max(new))
+            rows[1], values[1], argmax = rows[1] + 1, values[1] + len(old), [argmax[0] + agree, argmax[1] + 1]
+            if left == right:
+                continue
+            bits = list(zip(*(struct.unpack(f"<{size // 4}I", data) for data in (left, right))))
+            places = [at for at, (a, b) in enumerate(bits) if a != b]
+            rows[0], values[0] = rows[0] + 1, values[0] + len(places)
+            at = places[0]
+            first = {"prompt": name, "step": step, "token": at, "old": old[at], "new": new[at]}
+            found["first"] = found["first"] or {
+                **first,
+                "old_hex": "%08x" % bits[at][0],
+                "new_hex": "%08x" % bits[at][1],
+            }
+            found["begins"] = "prefill" if step == 0 else found["begins"]
+            kept = [at for at in range(len(old)) if SENTINEL not in (old[at], new[at])]
+            if not kept:
+                shares.append(None)
+                continue
+            moved = [new[at] - old[at] for at in kept]
+            spread, width = max(moved) - min(moved), max(old[at] for at in kept) - min(old[at] for at in kept)
+            steps = [abs(stair(bits[at][1]) - stair(bits[at][0])) for at in kept]
+            found["nats_max"] = max(found["nats_max"], *map(abs, moved))
+            found["ulp_max"] = max(found["ulp_max"], *steps)
+            largest = max(bits[at][side] & 0x7FFFFFFF for at in kept for side in (0, 1))
+            found["constant_rows"] += spread <= 2 * (value_of(largest + 1) - value_of(largest))
+            shares.append(spread / width if width > 0 else None)
+    share = None if None in shares else max(one for one in shares if one is not None)
+    found.update(rows=rows, values=values, argmax=argmax, share_max=share)
+    found["looks"] = "rounding" if share is not None and share <= 2.0**-10 else "structure"
+    return found
+
+
+def value_of(bits: int) -> float:
+    """Return the float32 of 32 bits."""
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+def stair(bits: int) -> int:
+    """Number a float32 by its bits, in the order of values."""
+    return -(bits - 2**31) if bits >= 2**31 else bits
+
+
+def pair_of(gate: Gate, old: JSON, new: JSON) -> dict[str, JSON]:
+    """Return a pair of builds as findings.json has it."""
+    manifest = gate.run.manifest
+    cells = [cell_verdict(gate, cell, old, new) for cell in manifest["cells"]]
+    families = []
+    for family in dict.fromkeys(cell["family"] for cell in cells):
+        own = [cell["verdict"] for cell in cells if cell["family"] == family]
+        verdict = min(own, key=FAMILY_ORDER.index)
+        ran = len(own) - own.count("NOT RUN")
+        inherits = verdict == "IDENTICAL" and ran == len(own)
+        families.append({"family": family, "verdict": verdict, "ran": ran, "cells": len(own), "inherits": inherits})
+    families += [
+        {"family": one["family"], "verdict": "NOT RUN", "ran": 0, "cells": 0, "inherits": None}
+        for one in manifest["not_run"]
+    ]
+    for one in families:
+        one["reason"] = ""
+    counts = Counter(one["verdict"] for one in families)
+    counted = {name: counts[name] for name in FAMILY_ORDER}
+    return {"old": old["label"], "new": new["label"], "cells": cells, "families": families, "counts": counted}
+
+
+def classes_of(gate: Gate, cell: JSON) -> dict[str, JSON]:
+    """Sort the builds into classes with equal rows and free tokens."""
+    groups: dict[bytes, list[str]] = {}
+    absent, reference, names = [], None, sorted(cell["prompts"])
+    for build in gate.run.manifest["builds"]:
+        sitting = gate.sittings.get((build["label"], cell["cell"], 1))
+        if sitting is None or not sitting.whole(names):
+            absent.append(build["label"])
+            continue
+        reference = reference or sitting
+        shown = [facing(reference, sitting, name)[1] for name in names]
+        free = [sitting.answers["free", name]["tokens"] for name in names]
+        key = encode([[[line["tokens"], line["rows"]["digests"]] for line in shown], free])
+        groups.setdefault(key, []).append(build["label"])
+    return {"cell": cell["cell"], "classes": list(groups.values()), "not_run": absent}
+
+
+def claim_of(gate: Gate, claim: JSON, pairs: list[JSON]) -> dict[str, JSON]:
+    """Evaluate one registered prediction."""
+    manifest = gate.run.manifest
+    cells = [one for one in manifest["cells"] if claim["models"] == "*" or one["model_sha256"] in claim["models"]]
+    labels = [one["label"] for one in manifest["builds"] if claim["builds"] == "*" or one["name"] in claim["builds"]]
+    counts = []
+    if claim["measure"] == "repeats":
+        for label, cell in itertools.product(labels, cells):
+            found = steady([gate.sittings.get((label, cell["cell"], n)) for n in (0, 1)], sorted(cell["prompts"]))
+            counts += [] if found is None else [(int(found), 1)]
+    else:
+        names = {cell["cell"] for cell in cells}
+        chosen = [pair for pair in pairs if pair["old"] in labels and pair["new"] in labels]
+        judged = [cell for pair in chosen for cell in pair["cells"] if cell["cell"] in names and cell["rows"][1]]
+        judged = [cell for cell in judged if cell["verdict"] != "NOT RUN"]
+        if claim["measure"] == "identical":
+            counts = [(int(cell["verdict"] == "IDENTICAL"), 1) for cell in judged]
+        else:
+            counts = [tuple(cell["difference"]["argmax"]) for cell in judged if cell["difference"]]
+    k, n = (sum(pair[place] for pair in counts) for place in (0, 1))
+    holds, refuted = (n > 0 and meets(claim[rule], k, n) for rule in ("holds", "refuted"))
+    status = "holds" if holds and not refuted else "refuted" if refuted and not holds else "inconclusive"
+    status = "not applicable" if n == 0 else "inconclusive" if n < claim["minimum"] else status
+    return {"id": claim["id"], "statement": claim["statement"], "status": status, "k": k, "n": n}
+
+
+def judge_identity(run: Run, options: argparse.Namespace, report: dict[str, JSON]) -> None:
+    """Verify a record of kind identity."""
+    gate, manifest = Gate(run), run.manifest
+    gate.load()
+    gate.walk()
+    note_repository(run, options, report)
+    pairs = [pair_of(gate, old, new) for old, new in zip(manifest["builds"], manifest["builds"][1:])]
+    determinism = []
+    for build in manifest["builds"]:
+        own = [
+            steady([gate.sittings.get((build["label"], cell["cell"], n)) for n in (0, 1)], sorted(cell["prompts"]))
+            for cell in manifest["cells"]
+        ]
+        numbers = {"identical": own.count(True), "not_identical": own.count(False), "unchecked": own.count(None)}
+        determinism.append({"build": build["label"], **numbers})
+    n, moved = len(gate.tried), sum(gate.tried.values())
+    instrument = [
+        {"check": name, "k": k, "n": n, "status": "held" if n and k == n else "failed" if n else "not available"}
+        for name, k in (("self", n), ("one_ulp", moved))
+    ]
+    sound = all(row["status"] != "failed" for row in instrument)
+    registration = manifest["registration"]
+    status = registration["status"] if registration else "not registered"
+    mine = {
+        "format": 1, "kind": "identity", "seal": run.seal_digest, "rows": manifest["rows"], "sound": sound,
+        "device": run.plan["device"], "conclusion": "sound" if sound else "inconclusive", "instrument": instrument,
+        "determinism": determinism, "pairs": pairs, "classes": [classes_of(gate, cell) for cell in manifest["cells"]],
+        "predictions": [claim_of(gate, claim, pairs) for claim in run.predictions or []],
+        "exploratory": None if status == "registered" else status,
+    }  # fmt: skip
+    report["notes"]["findings.json"] = compare_identity(gate, mine)
+    report["findings"] = mine
+    report["exit"], report["sentence"] = conclude_identity(mine, options)
+
+
+def compare_identity(gate: Gate, mine: dict[str, JSON]) -> str:
+    """Compare with the stored findings, but for what this copy cannot show."""
+    run, skipped = gate.run, set()
+    if not (run.root / "findings.json").exists():
+        return "not there, nothing to compare"
+    theirs = decode(run.read("findings.json"), "findings.json", run.ledger)
+    known_format(theirs, "findings.json", run.ledger)
+    if not gate.tried:
+        skipped |= {f"instrument {identity(row)}" for row in mine["instrument"]}
+    if gate.unread:
+        for pair in mine["pairs"]:
+            for cell in pair["cells"]:
+                where = f"pairs {identity(pair)}: cells {identity(cell)}"
+                skipped.add(f"{where}: difference")
+                if False in (cell["old_repeats"], cell["new_repeats"]):
+                    skipped.add(f"pairs {identity(pair)}")
+        skipped |= {f"predictions {one['id']}" for one in run.predictions or [] if one["measure"] == "argmax"}
+    differ("", mine, theirs, skipped, run.ledger)
+    return "compared"
+
+
+def conclude_identity(findings: JSON, options: argparse.Namespace) -> tuple[int, str]:
+    """Return exit code and sentence of an identity record in which nothing contradicts."""
+    counts: Counter[str] = Counter()
+    for pair in findings["pairs"]:
+        counts.update(pair["counts"])
+    statuses = Counter(one["status"] for one in findings["predictions"])
+    predicted = ", ".join(f"{n} {name}" for name, n in statuses.items()) or "none"
+    text = ", ".join(f"{counts[name]} {name}" for name in FAMILY_ORDER) + f", predictions: {predicted}"
+    if not findings["sound"]:
+        return 3, f"inconclusive: a check of the comparison failed; {text}"
+    if options.demand and (counts["DIFFERENT"] or statuses["refuted"]):
+        return 1, f"sound, and a build differs or a prediction is refuted: {text}"
+    if options.demand and (counts["WITHIN TOLERANCE"] or statuses["inconclusive"]):
+        return 3, f"inconclusive: a family is only within tolerance, or a prediction is; {text}"
+    return 0, f"sound: {text}"
+
+
+def show_identity(findings: JSON) -> None:
+    """Print families, classes and predictions as aligned tables."""
+    for pair in findings["pairs"]:
+        rows = [[one["verdict"], one["family"], f"{one['ran']}/{one['cells']}"] for one in pair["families"]]
+        columns([["verdict", f"{pair['old']} against {pair['new']}", "cells ran"], *rows])
+    own = [
+        [one["build"], *(str(one[key]) for key in ("identical", "not_identical", "unchecked"))]
+        for one in findings["determinism"]
+    ]
+    columns([["build", "repeats", "does not", "unchecked"], *own])
+    columns([["cell", "classes of equal rows"], *([one["cell"], str(one["classes"])] for one in findings["classes"])])
+    for one in findings["predictions"]:
+        say(f"prediction {one['id']}: {one['status']} ({one['k']}/{one['n']}): {one['statement']}")
+
+
+# 12. One run, and the command. ----------------------------------------------------------------------------------------
 
 
 def unsealed(run: Run) -> str:
@@ -2229,6 +2736,38 @@ def unsealed(run: Run) -> str:
     return f"unsealed: {len(finished)} finished attempts are readable, the chain holds {end}{cut}"
 
 
+def kind_of(run: Run) -> str:
+    """Read the manifest, and return which kind of record this is."""
+    run.manifest = decode(run.read("manifest.json"), "manifest.json", run.ledger)
+    known_format(run.manifest, "manifest.json", run.ledger)
+    kind = run.manifest.get("kind")
+    if type(kind) is str and kind in ("accuracy", "remedy"):
+        raise ForeignError(f"kind {kind} is not known to this verifier")
+    run.ledger.need("shape", type(kind) is str and kind in JUDGES, "manifest.json: unexpected kind {!r}", kind)
+    return str(kind)
+
+
+def note_repository(run: Run, options: argparse.Namespace, report: dict[str, JSON]) -> None:
+    """Ask git about the registration where a repository is given, and note what was found."""
+    checked = check_repository(run, options.repo) if options.repo is not None else "not checked (no --repo)"
+    report["notes"]["repository"] = checked
+    report["notes"]["time stamp"] = time_stamp(run, options.repo) if options.repo is not None else "not looked for"
+
+
+def judge_audit(run: Run, options: argparse.Namespace, report: dict[str, JSON]) -> None:
+    """Verify a record of kind audit."""
+    load(run)
+    Walk(run).walk()
+    note_repository(run, options, report)
+    mine = findings_of(run)
+    report["notes"]["findings.json"] = compare(run, mine)
+    report["findings"] = mine
+    report["exit"], report["sentence"] = conclude(mine, options)
+
+
+JUDGES = {"audit": judge_audit, "identity": judge_identity}
+
+
 def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
     """Verify one run; return what was found, with the exit code and one sentence."""
     ledger = Ledger()
@@ -2242,15 +2781,7 @@ def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
         if not (root / "SHA256SUMS").exists():
             raise ForeignError(unsealed(run))  # noqa: TRY301
         open_folder(run, options.expect)
-        load(run)
-        Walk(run).walk()
-        checked = check_repository(run, options.repo) if options.repo is not None else "not checked (no --repo)"
-        report["notes"]["repository"] = checked
-        report["notes"]["time stamp"] = time_stamp(run, options.repo) if options.repo is not None else "not looked for"
-        mine = findings_of(run)
-        report["notes"]["findings.json"] = compare(run, mine)
-        report["findings"] = mine
-        report["exit"], report["sentence"] = conclude(mine, options)
+        JUDGES[kind_of(run)](run, options, report)
     except (ForeignError, OSError) as error:
         report["exit"], report["sentence"] = 2, str(error)
     except RefusedError as error:
@@ -2305,7 +2836,8 @@ def show(report: dict[str, JSON]) -> None:
     for what, note in report["notes"].items():
         say(f"{what}: {note}")
     if report["findings"]:
-        show_findings(report["findings"])
+        shown = show_identity if report["findings"]["kind"] == "identity" else show_findings
+        shown(report["findings"])
     for found in report["contradictions"][:50]:
         say(f"contradiction: {found['check']}: {found['message']}")
     if report["contradictions"][50:]:

@@ -14,7 +14,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from audit import __version__
-from audit.cli import across, demo, diff, export, fake, plan, prereg, probe, report, run, seal, serve
+from audit.cli import across, bisect, demo, diff, export, fake, identity, plan, prereg, probe, report, run, seal, serve
 from audit.cli.terminal import leave, say
 from audit.errors import DeterminismError
 
@@ -31,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, serve, fake, probe, plan, run, report, diff, across, seal, export):
+for verb in (demo, serve, fake, probe, plan, run, report, diff, across, seal, export, identity, bisect):
     app.command(name=verb.NAME, help=verb.HELP)(verb.command)
 app.add_typer(prereg.app, name=prereg.NAME, help=prereg.HELP)
 

@@ -16,6 +16,8 @@ __all__ = ["HOST", "FlashAttention", "LaunchSettings", "bare_words", "embedded_f
 
 # Loopback only: an owned server is never meant to be seen from another machine.
 HOST = "127.0.0.1"
+# More layers than any model has.
+_ALL_LAYERS = 999
 
 FlashAttention = Literal["on", "off", "auto"]
 
@@ -35,6 +37,8 @@ class LaunchSettings:
         cache_ram_mib: host memory for the prompt cache, in MiB; 0 is off, -1 without limit.
         swa_full: a full-size cache for models with a sliding window.
         repack: weights may be rearranged for this processor (llama-server: `--repack`).
+        gpu: put all layers on an accelerator, if there is one; otherwise keep off any.
+        verbosity: how much llama.cpp logs, by its own numbers; None for its default.
         extra_args: further arguments, for the binary only.
 
     Raises: UsageError for a value out of range.
@@ -50,6 +54,8 @@ class LaunchSettings:
     cache_ram_mib: int = 0
     swa_full: bool = False
     repack: bool = True
+    gpu: bool = False
+    verbosity: int | None = None
     extra_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -82,14 +88,22 @@ def server_arguments(model_name: str, settings: LaunchSettings, *, port: int, bi
         words.append("--swa-full")
     if not settings.repack:
         words.append("--no-repack")
+    if settings.gpu:
+        words += ["-ngl", str(_ALL_LAYERS)]
+    if settings.verbosity is not None:
+        words += ["-lv", str(settings.verbosity)]
     if binary:
-        words += ["--device", "none", *settings.extra_args]
+        words += [*([] if settings.gpu else ["--device", "none"]), *settings.extra_args]
     return words
 
 
 def embedded_fields(model_name: str, settings: LaunchSettings, *, port: int) -> dict[str, Any]:
     """Spell the settings as fields of xllamacpp's CommonParams, by the names that `audit.local.child` understands."""
+    more: dict[str, Any] = {"n_gpu_layers": _ALL_LAYERS} if settings.gpu else {}
+    if settings.verbosity is not None:
+        more["verbosity"] = settings.verbosity
     return {
+        **more,
         "model_path": model_name,
         "model_alias": model_name,
         "host": HOST,

@@ -17,7 +17,15 @@ from audit.prereg.predictions import Predictions, load_predictions
 from audit.record import Registration
 from audit.stream import digest
 
-__all__ = ["FILES", "Registered", "committed", "load_registration"]
+__all__ = [
+    "FILES",
+    "Registered",
+    "Status",
+    "committed",
+    "load_registration",
+    "registered_files",
+    "registration_entry",
+]
 
 FILES = ("PREREG.md", "plan.json", "plan.toml", "predictions.json")
 GIT_TIMEOUT_S = 30.0
@@ -42,15 +50,20 @@ class Registered:
 
     def entry(self, *, overridden: bool = False) -> Registration:
         """Return the entry for a manifest; an overridden plan outweighs what git says."""
-        files = {name: {"sha256": digest(data), "blob": _blob(data)} for name, data in self.files.items()}
         status: Status = "overridden" if overridden else self.status
-        return Registration(name=self.name, digest=self.digest, files=files, commit=self.commit, status=status)
+        return registration_entry(self.name, self.files, commit=self.commit, status=status)
 
 
-def load_registration(folder: Path) -> Registered:
-    """Read a registration.
+def registration_entry(name: str, files: dict[str, bytes], *, commit: str | None, status: Status) -> Registration:
+    """Return the entry of registered files, of a plan of any kind, for a manifest."""
+    entries = {file: {"sha256": digest(data), "blob": _blob(data)} for file, data in files.items()}
+    return Registration(name=name, digest=registered_digest(files), files=entries, commit=commit, status=status)
 
-    Raises: UsageError where a file is missing; PlanError where one is not valid, or plan.json is not plan.toml's.
+
+def registered_files(folder: Path) -> tuple[dict[str, bytes], str | None, Status]:
+    """Read the files of a registration, the commit that last touched it, and how far that can be trusted.
+
+    Raises: UsageError where a file is missing.
     """
     try:
         files = {name: (folder / name).read_bytes() for name in FILES}
@@ -58,18 +71,27 @@ def load_registration(folder: Path) -> Registered:
         raise UsageError(
             f"{error.filename}: {error.strerror}", hint=f"a registration holds {', '.join(FILES)}"
         ) from error
+    commit = _git(folder, "log", "-1", "--format=%H", "--", ".") or None
+    return files, commit, _status(folder, files, commit)
+
+
+def load_registration(folder: Path) -> Registered:
+    """Read a registration.
+
+    Raises: UsageError where a file is missing; PlanError where one is not valid, or plan.json is not plan.toml's.
+    """
+    files, commit, status = registered_files(folder)
     plan = Plan.load(folder / "plan.toml")
     if plan.to_bytes() != files["plan.json"]:
         raise PlanError(f"{folder}/plan.json is not what plan.toml resolves to", hint="write it anew from plan.toml")
     predictions = load_predictions(files["predictions.json"])
-    commit = _git(folder, "log", "-1", "--format=%H", "--", ".")
     return Registered(
         name=folder.resolve().name,
         files=files,
         plan=plan,
         predictions=predictions,
-        commit=commit or None,
-        status=_status(folder, files, commit),
+        commit=commit,
+        status=status,
     )
 
 

@@ -18,7 +18,7 @@ import pytest
 RANKS = {
     "": 0,  # audit/__init__.py, which every import of the package runs first
     "errors": 0,
-    **dict.fromkeys(["statistics", "stream", "trial"], 1),
+    **dict.fromkeys(["kind", "statistics", "stream", "trial"], 1),
     **dict.fromkeys(["conditions", "finding", "record", "rows"], 2),
     **dict.fromkeys(["compare", "difference", "history", "past", "plan", "wire"], 3),
     **dict.fromkeys(["client", "machine", "order", "request", "schedule", "store", "tiny"], 4),
@@ -61,7 +61,7 @@ BANS = {
 
 LINES_MAX = 350
 # The verifier is one file by design: it is copied to where nothing is installed.
-LINES_MAX_BY_FILE = {"scripts/verify.py": 2450}
+LINES_MAX_BY_FILE = {"scripts/verify.py": 3000}
 
 
 @dataclass(frozen=True)
