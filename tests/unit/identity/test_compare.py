@@ -119,7 +119,7 @@ def test_one_ulp_in_a_logit_is_always_seen_in_logits_and_not_always_in_logprobs(
     for token in range(base.size):
         moved = planted(base[np.newaxis], 0, token)[0]
         assert compare_rows([Part("p", base[np.newaxis], moved[np.newaxis])]) is not None
-        before, after = (row_of(one).logprobs[np.newaxis] for one in (base, moved))
+        before, after = (row_of(one).logprobs.astype(np.float32)[np.newaxis] for one in (base, moved))
         hidden += compare_rows([Part("p", before, after)]) is None
     assert 0 < hidden < base.size, f"{hidden} of {base.size} hidden at scale {scale}"
 
@@ -129,7 +129,10 @@ def test_a_constant_shift_of_all_logits_is_hidden_by_logprobs() -> None:
     base = (logits(5, 4.0) * np.float32(256)).round() / np.float32(256)
     moved = (base + np.float32(1.0)).astype(np.float32)
     assert compare_rows([Part("p", base[np.newaxis], moved[np.newaxis])]) is not None
-    assert compare_rows([Part("p", *(row_of(one).logprobs[np.newaxis] for one in (base, moved)))]) is None
+    assert (
+        compare_rows([Part("p", *(row_of(one).logprobs.astype(np.float32)[np.newaxis] for one in (base, moved)))])
+        is None
+    )
 
 
 def test_memory_stays_under_a_gigabyte_at_64_rows_of_the_largest_vocabulary() -> None:
