@@ -15,14 +15,19 @@ __all__ = [
     "AnyLine",
     "Attested",
     "Begin",
+    "Captured",
     "Complete",
     "End",
     "Failure",
+    "Included",
+    "Input",
+    "Inputs",
     "Interrupt",
     "Invoke",
     "Joined",
     "Line",
     "Manifest",
+    "Measured",
     "Process",
     "PromptFact",
     "Registration",
@@ -258,6 +263,55 @@ class Complete(Line, frozen=True, kw_only=True, tag="complete"):
     reply: Reply | None
 
 
+class Captured(Line, frozen=True, kw_only=True, tag="captured"):
+    """What a capture of kind accuracy is of; `corpus`, `bounds` and `reproduces` are digests of facts.
+
+    `source` says what its rows are: `logprobs` as a server reports them, or raw `logits`.
+    """
+
+    model: str
+    group: str
+    side: Literal["server", "reference"]
+    source: Literal["logprobs", "logits"]
+    corpus: str
+    bounds: str | None
+    reproduces: str | None
+
+
+class Input(_Shape, frozen=True, kw_only=True):
+    """One file that went in: its name without folders, and what the system said of it."""
+
+    name: str
+    sha256: str
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+class Inputs(Line, frozen=True, kw_only=True, tag="inputs"):
+    """The files that went in, hashed before the work and again after it."""
+
+    when: Literal["begin", "end"]
+    files: list[Input]
+
+
+class Included(Line, frozen=True, kw_only=True, tag="included"):
+    """A capture that a check is made of: its seal, and the fact that holds all of it but rows."""
+
+    seal: str
+    capture: str
+
+
+class Measured(Line, frozen=True, kw_only=True, tag="measured"):
+    """The metrics of one group of one model in one mode: the digest of their file, and how many rows it has."""
+
+    model: str
+    group: str
+    mode: Literal["serial", "batch"]
+    metrics: str
+    rows: int
+
+
 class Interrupt(Line, frozen=True, kw_only=True, tag="interrupt"):
     """The run was stopped on purpose and can be taken up again."""
 
@@ -270,7 +324,22 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
     reason: str
 
 
-AnyLine = Begin | Resume | ServerLine | Snapshot | Skip | Wave | Invoke | Complete | Interrupt | End
+AnyLine = (
+    Begin
+    | Resume
+    | ServerLine
+    | Snapshot
+    | Skip
+    | Wave
+    | Invoke
+    | Complete
+    | Captured
+    | Inputs
+    | Included
+    | Measured
+    | Interrupt
+    | End
+)
 _DECODER = msgspec.json.Decoder(AnyLine)
 
 

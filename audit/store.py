@@ -26,7 +26,7 @@ __all__ = ["DERIVED_SUMS", "OMITTED", "SUMS", "Run", "RunWriter", "write_derived
 SUMS = "SHA256SUMS"
 DERIVED_SUMS = "DERIVED.SHA256SUMS"
 OMITTED = "omitted.json"
-_KINDS = {"streams": ".jsonl", "rows": ".f32", "facts": ".json", "bodies": ""}
+_KINDS = {"streams": ".jsonl", "rows": ".f32", "metrics": ".jsonl", "facts": ".json", "bodies": ""}
 _PARTIAL = ".partial"
 
 
@@ -110,10 +110,11 @@ class RunWriter:
         self._prev = digest(data)
         self.append(Begin(process=0, wall_ns=time.time_ns()))
 
-    def append(self, line: Line) -> None:
-        """Append a line, linked to the one before it."""
+    def append(self, line: Line) -> Line:
+        """Append a line, linked to the one before it, and return it as it was written."""
         at_ns = self.since_anchor(time.monotonic_ns())
-        data = to_bytes(msgspec.structs.replace(line, n=self._count, prev=self._prev, at_ns=at_ns))
+        linked = msgspec.structs.replace(line, n=self._count, prev=self._prev, at_ns=at_ns)
+        data = to_bytes(linked)
         try:
             written = os.write(self._history, data)
         except OSError as error:
@@ -122,13 +123,14 @@ class RunWriter:
             raise UsageError(f"{self.folder}: only {written} of {len(data)} bytes of a history line could be written")
         self._prev = digest(data)
         self._count += 1
+        return linked
 
     def sync(self) -> None:
         """Wait until the history is on the medium."""
         os.fsync(self._history)
 
     def put(self, kind: str, data: bytes) -> str:
-        """Store bytes under their digest in `streams`, `rows`, `facts` or `bodies`, once.
+        """Store bytes under their digest in `streams`, `rows`, `metrics`, `facts` or `bodies`, once.
 
         Returns: the digest.
         """
@@ -141,6 +143,20 @@ class RunWriter:
     def put_fact(self, data: bytes) -> str:
         """Store a fact."""
         return self.put("facts", data)
+
+    def put_file(self, kind: str, name: str, source: Path) -> None:
+        """Store a file whose digest is known, as a second name for the same bytes where the system allows that.
+
+        Raises: UsageError where it cannot be stored.
+        """
+        path = self.folder / kind / (name.removeprefix("sha256:") + _KINDS[kind])
+        if path.exists():
+            return
+        try:
+            os.link(source, path)
+        except OSError:
+            # Another file system: bytes of its own.
+            _write_new(path, _read(source))
 
     def seal(self) -> str:
         """Write the seal over everything in the folder and close the history.
@@ -228,10 +244,18 @@ class Run:
                 f"{self.folder} is an exported copy without its plan and its streams",
                 hint=f"verify it: python3 -I -S scripts/verify.py {self.folder}",
             )
+        return Plan.parse(msgspec.json.decode(self.plan_bytes), name="plan.json")
+
+    @property
+    def plan_bytes(self) -> bytes:
+        """The bytes of plan.json, of whatever kind.
+
+        Raises: EvidenceError where it is another than the manifest's.
+        """
         data = _read(self.folder / "plan.json")
         if digest(data) != self.manifest.plan:
             raise EvidenceError(f"{self.folder}/plan.json is not the plan that the manifest names")
-        return Plan.parse(msgspec.json.decode(data), name="plan.json")
+        return data
 
     @cached_property
     def seal(self) -> str | None:
@@ -289,6 +313,14 @@ class Run:
     def rows(self, name: str, shape: tuple[int, int]) -> Rows:
         """Read rows by the digest of their file."""
         return Rows.from_bytes(self._read("rows", name), shape)
+
+    def rows_path(self, name: str) -> Path:
+        """Return where the rows of a digest are stored."""
+        return self.folder / "rows" / (name.removeprefix("sha256:") + _KINDS["rows"])
+
+    def metrics(self, name: str) -> bytes:
+        """Read a file of metrics by its digest."""
+        return self._read("metrics", name)
 
     def fact(self, name: str) -> Any:  # noqa: ANN401 - any JSON value
         """Read a fact by its digest."""

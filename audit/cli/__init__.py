@@ -13,7 +13,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from audit import __version__
-from audit.cli import demo, export, fake, plan, prereg, probe, report, run, seal, serve
+from audit.cli import accuracy, demo, export, fake, plan, prereg, probe, report, run, seal, serve
 from audit.errors import DeterminismError
 
 __all__ = ["app", "main"]
@@ -31,7 +31,8 @@ app = typer.Typer(
 )
 for verb in (demo, serve, fake, probe, plan, run, report, seal, export):
     app.command(name=verb.NAME, help=verb.HELP)(verb.command)
-app.add_typer(prereg.app, name=prereg.NAME, help=prereg.HELP)
+for group in (prereg, accuracy):
+    app.add_typer(group.app, name=group.NAME, help=group.HELP)
 
 
 def _show_version(value: bool) -> None:

@@ -22,7 +22,7 @@ RANKS = {
     **dict.fromkeys(["conditions", "record", "rows"], 2),
     **dict.fromkeys(["compare", "plan", "wire"], 3),
     **dict.fromkeys(["client", "machine", "order", "request", "schedule", "store", "tiny"], 4),
-    **dict.fromkeys(["export", "local", "prereg", "proofs", "server"], 5),
+    **dict.fromkeys(["export", "local", "prereg", "proofs", "sent", "server"], 5),
     **dict.fromkeys(["analyse", "dumper", "fake", "probe", "sitting"], 6),
     "capture": 7,
     **dict.fromkeys(["accuracy", "identity", "remedy", "report"], 8),

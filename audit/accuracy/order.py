@@ -1,0 +1,73 @@
+"""What is to be captured: a plan of kind accuracy, its registration if it has one, and its corpus.
+
+In goes the path of a registration's folder, of a plan, or nothing, out comes an `AccuracyOrder`. A plan that is no
+registration's runs under its own digest and is exploratory.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from audit.accuracy.corpus import Corpus
+from audit.accuracy.plan import AccuracyPlan
+from audit.accuracy.predictions import load_predictions
+from audit.errors import PlanError, UsageError
+from audit.prereg.registration import committed, load_files
+from audit.record import Registration
+from audit.stream import digest
+
+__all__ = ["AccuracyOrder", "chosen_accuracy_order", "write_resolved_accuracy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyOrder:
+    """A plan with its registration; without one the digest of the resolved plan is the registered digest."""
+
+    plan: AccuracyPlan
+    corpus: Corpus
+    registered: str
+    registration: Registration | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def chosen_accuracy_order(path: Path | None, *, corpus: bytes, name: str) -> AccuracyOrder:
+    """Return what a path orders; None is a plan of defaults for this corpus.
+
+    Args:
+        path: a registration's folder, a plan, or None.
+        corpus: the bytes of the corpus.
+        name: what an error calls the corpus.
+
+    Raises: PlanError, UsageError, also where the plan is for another corpus.
+    """
+    index, found = Corpus.parse(corpus, name=name), digest(corpus)
+    if path is None:
+        plan = AccuracyPlan(name="exploratory", corpus=found)
+        return AccuracyOrder(plan=plan, corpus=index, registered=digest(plan.to_bytes()))
+    if not path.is_dir():
+        plan = AccuracyPlan.load(path)
+        order = AccuracyOrder(plan=plan, corpus=index, registered=digest(plan.to_bytes()))
+    else:
+        files = load_files(path)
+        plan = AccuracyPlan.load(path / "plan.toml")
+        if plan.to_bytes() != files.files["plan.json"]:
+            raise PlanError(f"{path}/plan.json is not what plan.toml resolves to", hint=f"prereg lock {path}")
+        load_predictions(files.files["predictions.json"])
+        order = AccuracyOrder(
+            plan=plan, corpus=index, registered=files.digest, registration=files.entry(), files=files.files
+        )
+    if plan.corpus != found:
+        raise UsageError(f"{path} is for the corpus {plan.corpus}, but {name} is {found}")
+    return order
+
+
+def write_resolved_accuracy(folder: Path) -> None:
+    """Write plan.json from plan.toml.
+
+    Raises: UsageError where the registration is committed already and this would change it; PlanError.
+    """
+    data, path = AccuracyPlan.load(folder / "plan.toml").to_bytes(), folder / "plan.json"
+    if path.is_file() and path.read_bytes() == data:
+        return
+    if committed(folder):
+        raise UsageError(f"{folder} is committed, and plan.json would change", hint="a new study gets a new folder")
+    path.write_bytes(data)

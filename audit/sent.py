@@ -1,0 +1,67 @@
+"""One request that was sent, and its answer, kept until there is time to read it.
+
+In go the chunks of a body, out comes the `Parsed` reply. Decoding an event while a wave is under way would delay the
+clock of every other member, so a streamed reply of a wave waits in a `Spool`: in memory up to a few megabytes, beyond
+that in a file that nobody else sees.
+"""
+
+import tempfile
+from dataclasses import dataclass
+
+from audit.client import Exchange, Sink
+from audit.trial import Trial
+from audit.wire import EventSink, Parsed, read_whole
+
+__all__ = ["Sent", "Spool"]
+
+_IN_MEMORY = 4 * 1024 * 1024
+_CHUNK = 1024 * 1024
+
+
+class Spool:
+    """A sink that keeps bytes as they came; nothing is parsed."""
+
+    def __init__(self) -> None:
+        """Begin with nothing kept."""
+        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed by `close`
+
+    def feed(self, chunk: bytes) -> None:
+        """Keep the next chunk."""
+        self._file.write(chunk)
+
+    def replay(self, sink: Sink) -> None:
+        """Give everything to another sink, which may raise what it raises."""
+        self._file.seek(0)
+        while chunk := self._file.read(_CHUNK):
+            sink.feed(chunk)
+
+    def close(self) -> None:
+        """Drop what was kept."""
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request that was sent; `sink` reads a streamed reply, from `spool` where it was kept for later."""
+
+    trial: Trial
+    part: int
+    exchange: Exchange
+    sink: EventSink | None = None
+    spool: Spool | None = None
+
+    def read(self) -> Parsed:
+        """Read the reply.
+
+        Raises: ReplyError.
+        """
+        if self.sink is None:
+            return read_whole(self.exchange.body)
+        if self.spool is not None:
+            self.spool.replay(self.sink)
+        return self.sink.finish()
+
+    def close(self) -> None:
+        """Drop what was kept of the reply."""
+        if self.spool is not None:
+            self.spool.close()
