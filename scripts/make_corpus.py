@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from audit.accuracy.corpus import GROUPS, SPLITS, Corpus, Model, Sequence, Source
 from audit.local.launch import LaunchSettings
 from audit.local.models import resolve_model
@@ -117,9 +119,17 @@ def cut(
                 if all(whole for _, whole in window[taken:]) and tuple(prefill) not in seen:
                     break
             seen.add(tuple(prefill))
-            values = {"id": f"{group}-{slot:02}", "model": model, "group": group, "split": SPLITS[group], "slot": slot}
-            bare = Sequence(**values, prefill=prefill, teacher=ids[taken:], digest="")
-            sequences.append(Sequence(**values, prefill=prefill, teacher=bare.teacher, digest=bare.expected_digest()))
+            bare = Sequence(
+                id=f"{group}-{slot:02}",
+                model=model,
+                group=group,
+                split=SPLITS[group],
+                slot=slot,
+                prefill=prefill,
+                teacher=ids[taken:],
+                digest="",
+            )
+            sequences.append(msgspec.structs.replace(bare, digest=bare.expected_digest()))
     return sorted(sequences, key=lambda one: (GROUPS.index(one.group), one.slot))
 
 

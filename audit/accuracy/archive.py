@@ -153,7 +153,9 @@ def open_capture(folder: Path) -> Capture:
     lines = tuple(run.lines())
     heads = [line for line in lines if isinstance(line, Captured)]
     if len(heads) != 1 or len(run.manifest.servers) != 1:
-        raise UsageError(f"{folder} is no capture: it is of {len(heads)} groups and {len(run.manifest.servers)} servers")
+        raise UsageError(
+            f"{folder} is no capture: it is of {len(heads)} groups and {len(run.manifest.servers)} servers"
+        )
     head = heads[0]
     corpus = Corpus.parse(canonical(run.fact(head.corpus)), name=f"{folder}: its corpus")
     plan = AccuracyPlan.parse(json.loads(run.plan_bytes), name=f"{folder}/plan.json")
@@ -211,4 +213,3 @@ def _check_requests(capture: Capture) -> None:
             raise EvidenceError(f"{capture.folder}: line {line.n} speaks of {line.trial}, which is not of its group")
         if isinstance(line, Invoke) and line.request != expected[line.trial]:
             raise EvidenceError(f"{capture.folder}: line {line.n} sent another request than corpus and plan dictate")
-

@@ -88,7 +88,9 @@ def check_job(job: Job) -> None:
         return
     if job.bounds is None:
         hint = "determinism accuracy calibrate, then --bounds FILE"
-        raise UsageError(f"a capture of {job.group} needs the frozen bounds, so that it cannot have made them", hint=hint)
+        raise UsageError(
+            f"a capture of {job.group} needs the frozen bounds, so that it cannot have made them", hint=hint
+        )
     bounds = Bounds.parse(job.bounds, name="--bounds")
     if job.model not in bounds.models:
         raise UsageError(f"the bounds have none for {job.model}", hint=f"they have {', '.join(sorted(bounds.models))}")
@@ -119,9 +121,7 @@ async def capture(
     Raises: UsageError, ServerError before anything was generated; EvidenceError where an input changed meanwhile.
     """
     check_job(job)
-    if not folder.is_dir():
-        raise UsageError(f"{folder} must exist and be empty", hint=f"mkdir {folder}")
-    writer = _Keeper(folder)
+    writer = _writer(folder)
     try:
         async with Client(target.address, timeout_s=job.order.plan.timeout_s) as client:
             try:
@@ -132,6 +132,12 @@ async def capture(
             return await _run(job, sitting, writer, inputs, report=report, stopped=stopped)
     finally:
         writer.close()
+
+
+def _writer(folder: Path) -> _Keeper:
+    if not folder.is_dir():
+        raise UsageError(f"{folder} must exist and be empty", hint=f"mkdir {folder}")
+    return _Keeper(folder)
 
 
 async def _sit_down(job: Job, target: Target, writer: _Keeper, client: Client) -> Sitting:
@@ -170,9 +176,7 @@ async def _sit_down(job: Job, target: Target, writer: _Keeper, client: Client) -
 
 def _manifest(job: Job, sitting: Sitting) -> Manifest:
     owned = sitting.target.owned is not None
-    entry = ServerEntry(
-        label=sitting.label, owned=owned, attested=sitting.attested, declaration=sitting.declaration
-    )
+    entry = ServerEntry(label=sitting.label, owned=owned, attested=sitting.attested, declaration=sitting.declaration)
     return Manifest(
         format=FORMAT,
         kind="accuracy",
@@ -237,9 +241,7 @@ async def _run(
     return Done(seal=writer.seal(), refused=refused)
 
 
-async def _perform(
-    job: Job, sitting: Sitting, writer: _Keeper, manifest: Manifest, unit: Unit
-) -> dict[str, str]:
+async def _perform(job: Job, sitting: Sitting, writer: _Keeper, manifest: Manifest, unit: Unit) -> dict[str, str]:
     """Send a unit until its evidence is whole, at most as often as the plan allows; return what is refused still."""
     members = job.order.corpus.members_of(job.model, job.group)
     trials = planned(job.order.plan, members, job.side)

@@ -25,7 +25,7 @@ from audit.stream import FORMAT, digest
 
 __all__ = ["Checking", "check"]
 
-Measured_ = dict[tuple[str, str], dict[Mode, Measures]]
+MeasuredGroups = dict[tuple[str, str], dict[Mode, Measures]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,7 @@ class Checking:
     models: Sequence[str]
 
 
-def check(
-    checking: Checking, folder: Path, inputs: InputFiles, *, report: Callable[[str, int, int], None]
-) -> str:
+def check(checking: Checking, folder: Path, inputs: InputFiles, *, report: Callable[[str, int, int], None]) -> str:
     """Compare and seal.
 
     Args:
@@ -55,7 +53,7 @@ def check(
     bounds = Bounds.parse(checking.bounds, name="--bounds")
     study = open_study(checking.folders, checking.order, models=checking.models, groups=GROUPS)
     _check_bounds(bounds, checking, study)
-    found: Measured_ = {}
+    found: MeasuredGroups = {}
     # The calibration rows first: where they do not give the bounds, nothing else is worth measuring.
     keys = sorted(study.pairs, key=lambda key: (key[1] != CALIBRATION, checking.models.index(key[0])))
     for number, key in enumerate(keys):
@@ -93,10 +91,12 @@ def _check_calibration(bounds: Bounds, model: str, pair: Pair, measures: dict[Mo
     if (said.server, said.reference) != (again.server, again.reference):
         raise EvidenceError(f"the bounds of {model} were set by other captures than {pair.server.folder} and its pair")
     if said.rows != again.rows or not said.maxima.is_near(again.maxima):
-        raise EvidenceError(f"the bounds of {model} do not follow from the rows of {pair.server.folder}: {again.maxima}")
+        raise EvidenceError(
+            f"the bounds of {model} do not follow from the rows of {pair.server.folder}: {again.maxima}"
+        )
 
 
-def _write(checking: Checking, study: Study, found: Measured_, folder: Path, inputs: InputFiles) -> str:
+def _write(checking: Checking, study: Study, found: MeasuredGroups, folder: Path, inputs: InputFiles) -> str:
     order, writer = checking.order, RunWriter(folder)
     try:
         manifest = Manifest(

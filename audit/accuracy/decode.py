@@ -184,8 +184,7 @@ def _write(layout: _Layout, stored: BinaryIO, file: BinaryIO) -> None:
         offset = _aligned(offset + 4 * tensor.rows * tensor.width, layout.alignment)
     for tensor in layout.tensors:
         file.write(b"\0" * (_aligned(file.tell(), layout.alignment) - file.tell()))
-        for values in _pieces(stored, tensor):
-            file.write(values.tobytes())
+        file.writelines(values.tobytes() for values in _pieces(stored, tensor))
     # As the gguf package writes files: the last tensor is padded too.
     file.write(b"\0" * (_aligned(file.tell(), layout.alignment) - file.tell()))
     file.flush()

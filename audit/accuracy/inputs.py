@@ -7,9 +7,10 @@ the end: size, time of change, inode, digest. A file that changed meanwhile is a
 import hashlib
 import os
 from contextlib import ExitStack
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
 from audit.errors import EvidenceError, UsageError
 from audit.record import Input, Inputs
@@ -23,7 +24,7 @@ class InputFiles:
     def __init__(self) -> None:
         """Begin with none."""
         self._stack = ExitStack()
-        self._open: list[tuple[Path, BinaryIO, Input]] = []
+        self._open: list[tuple[Path, BufferedReader, Input]] = []
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -80,7 +81,7 @@ class InputFiles:
         return Inputs(when="end", files=again)
 
 
-def _fact(path: Path, file: BinaryIO) -> Input:
+def _fact(path: Path, file: BufferedReader) -> Input:
     status = os.fstat(file.fileno())
     file.seek(0)
     return Input(

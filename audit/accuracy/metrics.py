@@ -7,6 +7,7 @@ compared. Everything is vectorised over rows and values; nothing here judges.
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ __all__ = ["COLUMNS", "METRICS", "Measures", "log_softmax", "measure"]
 METRICS = ("max_abs", "relative_l2", "total_variation")
 # One line of a metrics file, behind the header.
 COLUMNS = ("slot", "position", *METRICS, "gap", "best_reference", "best_server")
+
+_FLOATS = frozenset({*METRICS, "gap"})
 
 Values = NDArray[np.float64]
 
@@ -69,12 +72,12 @@ class Measures:
         try:
             header, *rows = [json.loads(line) for line in data.splitlines()]
             known = header == {"columns": list(COLUMNS), "format": FORMAT}
-            columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)) if rows else {}
-            floats = {*METRICS, "gap"}
-            found = cls(**{
-                name: np.array(columns.get(name, ()), dtype=np.float64 if name in floats else np.int64)
-                for name in COLUMNS
-            })  # fmt: skip
+            columns = zip(*rows, strict=True) if rows else ([] for _ in COLUMNS)
+            values: dict[str, Any] = {
+                name: np.array(column, dtype=np.float64 if name in _FLOATS else np.int64)
+                for name, column in zip(COLUMNS, columns, strict=True)
+            }
+            found = cls(**values)
             again = found.to_bytes()
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise EvidenceError(f"metrics of {len(data)} bytes cannot be read: {error}") from error

@@ -51,9 +51,7 @@ class AccuracyPrediction(BaseModel):
     models: Literal["*"] | list[str]
     groups: list[Group] = Field(min_length=1)
     modes: list[Mode] = Field(min_length=1)
-    measure: Literal[
-        "failed", "clear", "winners_lost", "bests_differ", "max_abs", "relative_l2", "total_variation"
-    ]
+    measure: Literal["failed", "clear", "winners_lost", "bests_differ", "max_abs", "relative_l2", "total_variation"]
     holds: Limit
     refuted: Limit
     minimum: int = Field(ge=1)
@@ -96,9 +94,7 @@ def load_predictions(data: bytes, *, name: str = "predictions.json") -> list[Acc
         raise PlanError(f"{name}: {error}") from error
 
 
-def evaluate(
-    predictions: Sequence[AccuracyPrediction], cells: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def evaluate(predictions: Sequence[AccuracyPrediction], cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return one entry a prediction, in their order."""
     return [_entry(one, [cell for cell in cells if one.speaks_of(cell)]) for one in predictions]
 

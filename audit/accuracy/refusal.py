@@ -19,9 +19,7 @@ from audit.wire import SENTINEL
 __all__ = ["row_refusal", "unit_refusals"]
 
 
-def unit_refusals(
-    evidence: Evidence, unit: Unit, *, teachers: dict[str, list[int]], vocabulary: int
-) -> dict[str, str]:
+def unit_refusals(evidence: Evidence, unit: Unit, *, teachers: dict[str, list[int]], vocabulary: int) -> dict[str, str]:
     """Return the reason of each refused trial of a unit's last attempt; an empty dict where none is refused.
 
     Args:

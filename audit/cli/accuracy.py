@@ -31,7 +31,9 @@ PlanOption = Annotated[
 def decode(
     model: Annotated[str, typer.Argument(help="A model by name, or a GGUF file.")],
     out: Annotated[Path, typer.Option("--out", help="The float32 file: written, or with --check read.")],
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; compare every value and all metadata.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; compare every value and all metadata.")
+    ] = False,
 ) -> int:
     """Decode a model."""
     from audit.accuracy import decode as decoding
@@ -59,7 +61,9 @@ def capture(
     server: Annotated[
         str | None, typer.Option("--server", metavar="NAME=URL", help="A running llama-server, with --declare.")
     ] = None,
-    reference: Annotated[bool, typer.Option("--reference", help="The reference: the decoded model, serial only.")] = False,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="The reference: the decoded model, serial only.")
+    ] = False,
     bounds: Annotated[
         Path | None, typer.Option("--bounds", help="The frozen bounds: needed for short, long and fresh.")
     ] = None,
