@@ -1,6 +1,7 @@
 """A copy of a run that shows no prompt and no stream, and can still be judged.
 
-In goes a sealed run folder, out comes a copy in which manifest, history and seal are the same bytes. What is left out
+In goes a sealed run folder, out comes a copy in which manifest, history and seal are the same bytes. Of a run of kind
+accuracy only its rows are left out, since its corpus is published text. What is left out
 is listed by name and digest in omitted.json, outside the seal, with the plan without its prompts' words, so that a
 reader can still unfold it. Nothing is judged here.
 """
@@ -64,14 +65,19 @@ def export_digests(folder: Path, copy: Path) -> int:
     if (folder / OMITTED).is_file():
         raise UsageError(f"{folder} is a copy that leaves files out", hint="export the run that it was made from")
     sums = [line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines()]
-    bearing = _bears_words(run)
-    hidden = {"plan.json", "registration/plan.json", "registration/plan.toml"}
-    omitted = {
-        path: f"sha256:{digest}"
-        for digest, path in sums
-        if path.startswith(("streams/", "rows/", "bodies/")) or path in bearing or path in hidden
-    }
-    listed = canonical({"format": FORMAT, "files": omitted, "plan": _without_words(run.plan)})
+    if run.manifest.kind == "accuracy":
+        # Its texts are published in its corpus; its rows are what is too large to publish.
+        omitted = {path: f"sha256:{digest}" for digest, path in sums if path.startswith("rows/")}
+        listed = canonical({"format": FORMAT, "files": omitted, "plan": None})
+    else:
+        bearing = _bears_words(run)
+        hidden = {"plan.json", "registration/plan.json", "registration/plan.toml"}
+        omitted = {
+            path: f"sha256:{digest}"
+            for digest, path in sums
+            if path.startswith(("streams/", "rows/", "bodies/")) or path in bearing or path in hidden
+        }
+        listed = canonical({"format": FORMAT, "files": omitted, "plan": _without_words(run.plan)})
     derived = {name: (folder / name).read_bytes() for name in _DERIVED if (folder / name).is_file()}
     try:
         copy.mkdir(parents=True)

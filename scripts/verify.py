@@ -2011,7 +2011,7 @@ def sensitivity(judge: Judge) -> tuple[bool | None, bool | None]:
     return seen and digest(b"".join(map(encode, [head, *moved]))) != wanted, again == wanted
 
 
-def meets(rule: JSON, k: int, n: int) -> bool:
+def meets(rule: JSON, k: float, n: int) -> bool:
     """Tell whether k of n meets a rule, compared exactly."""
     tests = {"<": operator.lt, "<=": operator.le, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
     return bool(tests[rule["op"]](Fraction(k), Fraction(repr(rule["value"])) * n))
@@ -2371,7 +2371,8 @@ def load_accuracy(run: Run) -> None:
 
 def check_corpus(run: Run, wanted: str) -> JSON:
     """Return the corpus, in which every model has every group, and every sequence the digest of all that it is."""
-    ledger, whole = run.ledger, getattr(run, "whole", run)
+    ledger = run.ledger
+    whole: JSON = getattr(run, "whole", run)
     fact = run.fact(wanted)
     if getattr(whole, "corpus", None) is not None:
         ledger.need("corpus", wanted == whole.corpus_digest, "a capture of another corpus: {}", wanted)
@@ -2385,7 +2386,8 @@ def check_corpus(run: Run, wanted: str) -> JSON:
     ]
     found = [(one["model"], one["group"], one["slot"]) for one in corpus["sequences"]]
     ledger.need("corpus", sorted(found) == sorted(places), "not every model has every member of every group")
-    lengths, texts = {}, set()
+    lengths: dict[JSON, int] = {}
+    texts = set()
     for one in corpus["sequences"]:
         where, model = f"{one['model']} {one['id']}", corpus["models"][one["model"]]
         ledger.hold("corpus", one["split"] == SPLITS[one["group"]], "{}: its split is {}", where, one["split"])
@@ -2632,7 +2634,8 @@ def normalised(row: array[float]) -> list[float]:
 
 def accuracy_findings(run: Check, bounds: JSON) -> dict[str, JSON]:
     """Return what findings.json must hold, from the metrics alone."""
-    cells, failures = [], []
+    cells: list[JSON] = []
+    failures: list[JSON] = []
     for (model, group, mode), rows in run.measured.items():
         limits = [bounds["models"][model]["bounds"][name] for name in METRICS]
         counts: Counter[str] = Counter()
@@ -2656,7 +2659,7 @@ def accuracy_findings(run: Check, bounds: JSON) -> dict[str, JSON]:
         cells.append(cell)
         failures += known[:50]
     coverage = [{key: cell[key] for key in ("model", "mode", "clear")} for cell in cells if cell["group"] == "fresh"]
-    within = sum(cell["failed"] for cell in cells) == 0 and min(one["clear"] for one in coverage) > 0
+    within = not any(cell["failed"] for cell in cells) and all(one["clear"] for one in coverage)
     registration = run.manifest["registration"]
     status = registration["status"] if registration else "not registered"
     sources = []

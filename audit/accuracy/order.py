@@ -9,13 +9,19 @@ from pathlib import Path
 
 from audit.accuracy.corpus import Corpus
 from audit.accuracy.plan import AccuracyPlan
-from audit.accuracy.predictions import load_predictions
+from audit.accuracy.predictions import AccuracyPrediction, load_predictions
 from audit.errors import PlanError, UsageError
-from audit.prereg.registration import committed, load_files
+from audit.prereg.registration import RegisteredFiles, committed, load_files
 from audit.record import Registration
 from audit.stream import digest
 
-__all__ = ["AccuracyOrder", "chosen_accuracy_order", "write_resolved_accuracy"]
+__all__ = [
+    "AccuracyOrder",
+    "AccuracyRegistered",
+    "chosen_accuracy_order",
+    "load_accuracy_registration",
+    "write_resolved_accuracy",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +33,33 @@ class AccuracyOrder:
     registered: str
     registration: Registration | None = None
     files: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyRegistered(RegisteredFiles):
+    """One registered accuracy study: its files with its plan and predictions, read."""
+
+    plan: AccuracyPlan
+    predictions: list[AccuracyPrediction]
+
+
+def load_accuracy_registration(folder: Path) -> AccuracyRegistered:
+    """Read a registration of kind accuracy.
+
+    Raises: UsageError where a file is missing; PlanError where one is not valid, or plan.json is not plan.toml's.
+    """
+    found = load_files(folder)
+    plan = AccuracyPlan.load(folder / "plan.toml")
+    if plan.to_bytes() != found.files["plan.json"]:
+        raise PlanError(f"{folder}/plan.json is not what plan.toml resolves to", hint=f"prereg lock {folder}")
+    return AccuracyRegistered(
+        name=found.name,
+        files=found.files,
+        commit=found.commit,
+        status=found.status,
+        plan=plan,
+        predictions=load_predictions(found.files["predictions.json"]),
+    )
 
 
 def chosen_accuracy_order(path: Path | None, *, corpus: bytes, name: str) -> AccuracyOrder:
@@ -47,13 +80,14 @@ def chosen_accuracy_order(path: Path | None, *, corpus: bytes, name: str) -> Acc
         plan = AccuracyPlan.load(path)
         order = AccuracyOrder(plan=plan, corpus=index, registered=digest(plan.to_bytes()))
     else:
-        files = load_files(path)
-        plan = AccuracyPlan.load(path / "plan.toml")
-        if plan.to_bytes() != files.files["plan.json"]:
-            raise PlanError(f"{path}/plan.json is not what plan.toml resolves to", hint=f"prereg lock {path}")
-        load_predictions(files.files["predictions.json"])
+        registered = load_accuracy_registration(path)
+        plan = registered.plan
         order = AccuracyOrder(
-            plan=plan, corpus=index, registered=files.digest, registration=files.entry(), files=files.files
+            plan=plan,
+            corpus=index,
+            registered=registered.digest,
+            registration=registered.entry(),
+            files=registered.files,
         )
     if plan.corpus != found:
         raise UsageError(f"{path} is for the corpus {plan.corpus}, but {name} is {found}")

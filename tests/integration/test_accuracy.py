@@ -295,7 +295,7 @@ def test_a_changed_row_file_is_refused(study: Study, tmp_path: Path, command: Co
     """One bit of a stored row is another file than its digest says."""
     folder = tmp_path / "copy"
     shutil.copytree(study.folder("fresh", "reference"), folder)
-    path = sorted((folder / "rows").iterdir())[0]
+    path = min((folder / "rows").iterdir())
     path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
     done = check(command, study, tmp_path / "check", reference_fresh=folder)
     assert (done.code, "holds other bytes than its name says" in done.err) == (4, True), done.err
@@ -368,7 +368,9 @@ def test_an_export_leaves_rows_out_and_still_verifies(study: Study, tmp_path: Pa
 def edit_metrics(forged: Forged, change: Callable[[list[list[Any]]], object], **line: str) -> None:
     """Change the metrics of one group in one mode."""
     measured = forged.of("measured", **line)[0]
-    head, *rows = [json.loads(text) for text in forged.files.pop(f"metrics/{measured['metrics'][7:]}.jsonl").splitlines()]
+    head, *rows = [
+        json.loads(text) for text in forged.files.pop(f"metrics/{measured['metrics'][7:]}.jsonl").splitlines()
+    ]
     change(rows)
     measured["metrics"] = forged.store("metrics", b"".join(map(canonical, [head, *rows])), ".jsonl")
 
@@ -388,9 +390,7 @@ def swap(rows: list[list[Any]]) -> None:
     rows[0], rows[1] = rows[1], rows[0]
 
 
-@pytest.mark.parametrize(
-    ("change", "named"), [(drop_row, "metrics"), (lower, "metrics"), (swap, "metrics")]
-)
+@pytest.mark.parametrize(("change", "named"), [(drop_row, "metrics"), (lower, "metrics"), (swap, "metrics")])
 def test_forged_metrics_are_a_contradiction(
     study: Study, tmp_path: Path, command: Command, change: Callable[[list[list[Any]]], object], named: str
 ) -> None:

@@ -139,9 +139,7 @@ def negative_zero(data: bytes) -> bytes:
         (lambda data: data + b"\0" * 32, "does not end with its last tensor"),
     ],
 )
-def test_a_change_of_one_bit_or_one_name_is_found(
-    tmp_path: Path, change: Callable[[bytes], bytes], words: str
-) -> None:
+def test_a_change_of_one_bit_or_one_name_is_found(tmp_path: Path, change: Callable[[bytes], bytes], words: str) -> None:
     """--check proves values, metadata, names and the end of the file."""
     source, target = tiny(tmp_path, "tiny-llama-q4_0"), tmp_path / "f32.gguf"
     decode(source, target)
