@@ -20,7 +20,6 @@ __all__ = [
     "End",
     "Failure",
     "Included",
-    "Input",
     "Inputs",
     "Interrupt",
     "Invoke",
@@ -278,21 +277,11 @@ class Captured(Line, frozen=True, kw_only=True, tag="captured"):
     reproduces: str | None
 
 
-class Input(_Shape, frozen=True, kw_only=True):
-    """One file that went in: its name without folders, and what the system said of it."""
-
-    name: str
-    sha256: str
-    size: int
-    mtime_ns: int
-    inode: int
-
-
 class Inputs(Line, frozen=True, kw_only=True, tag="inputs"):
-    """The files that went in, hashed before the work and again after it."""
+    """The files that went in, each with name, sha256, size, mtime_ns and inode, before the work and again after it."""
 
     when: Literal["begin", "end"]
-    files: list[Input]
+    files: list[dict[str, str | int]]
 
 
 class Included(Line, frozen=True, kw_only=True, tag="included"):
@@ -325,21 +314,9 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
 
 
 AnyLine = (
-    Begin
-    | Resume
-    | ServerLine
-    | Snapshot
-    | Skip
-    | Wave
-    | Invoke
-    | Complete
-    | Captured
-    | Inputs
-    | Included
-    | Measured
-    | Interrupt
-    | End
-)
+    Begin | Resume | ServerLine | Snapshot | Skip | Wave | Invoke | Complete
+    | Captured | Inputs | Included | Measured | Interrupt | End
+)  # fmt: skip
 _DECODER = msgspec.json.Decoder(AnyLine)
 
 

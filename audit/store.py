@@ -144,20 +144,6 @@ class RunWriter:
         """Store a fact."""
         return self.put("facts", data)
 
-    def put_file(self, kind: str, name: str, source: Path) -> None:
-        """Store a file whose digest is known, as a second name for the same bytes where the system allows that.
-
-        Raises: UsageError where it cannot be stored.
-        """
-        path = self.folder / kind / (name.removeprefix("sha256:") + _KINDS[kind])
-        if path.exists():
-            return
-        try:
-            os.link(source, path)
-        except OSError:
-            # Another file system: bytes of its own.
-            _write_new(path, _read(source))
-
     def seal(self) -> str:
         """Write the seal over everything in the folder and close the history.
 
@@ -313,14 +299,6 @@ class Run:
     def rows(self, name: str, shape: tuple[int, int]) -> Rows:
         """Read rows by the digest of their file."""
         return Rows.from_bytes(self._read("rows", name), shape)
-
-    def rows_path(self, name: str) -> Path:
-        """Return where the rows of a digest are stored."""
-        return self.folder / "rows" / (name.removeprefix("sha256:") + _KINDS["rows"])
-
-    def metrics(self, name: str) -> bytes:
-        """Read a file of metrics by its digest."""
-        return self._read("metrics", name)
 
     def fact(self, name: str) -> Any:  # noqa: ANN401 - any JSON value
         """Read a fact by its digest."""

@@ -1,7 +1,7 @@
 """Write the JSON Schema of each stored file that has a model into schemas/, one file each.
 
-In: the shapes of audit/record.py, audit/plan.py and audit/prereg. Out: schemas/*.schema.json. The test of this name
-fails where one is not up to date, and validates a stored run with them. A schema says less than
+In: the shapes of audit/record.py, audit/plan.py, audit/prereg and audit/accuracy. Out: schemas/*.schema.json. The test
+of this name fails where one is not up to date, and validates a stored run with them. A schema says less than
 docs/reference/record.md: it knows types and fields, not what must agree with what.
 
     python scripts/make_schemas.py [--check]
@@ -17,6 +17,9 @@ from typing import Any, get_args
 
 import msgspec
 
+from audit.accuracy.bounds import Bounds
+from audit.accuracy.corpus import Corpus
+from audit.accuracy.plan import AccuracyPlan
 from audit.plan import Plan
 from audit.prereg import Predictions
 from audit.record import AnyLine, Manifest, PromptFact
@@ -29,6 +32,9 @@ def schemas() -> dict[str, dict[str, Any]]:
     """Return each schema by the name of what it describes."""
     lines = {line.__struct_config__.tag: msgspec.json.schema(line) for line in get_args(AnyLine)}
     return {
+        "accuracy-bounds": msgspec.json.schema(Bounds),
+        "accuracy-corpus": msgspec.json.schema(Corpus),
+        "accuracy-plan": AccuracyPlan.model_json_schema(mode="serialization"),
         "manifest": msgspec.json.schema(Manifest),
         "plan": Plan.model_json_schema(mode="serialization"),
         "predictions": Predictions.model_json_schema(mode="serialization"),

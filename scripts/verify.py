@@ -443,7 +443,7 @@ class Run:
         return self.fact(self.manifest["prompts"][server][key])
 
     def teacher(self, server: Server, trial: Trial) -> JSON:
-        """Return the ids that a trial forces or extends its prompt by: its reference's; None where they are not here."""
+        """Return the ids that a trial forces or appends: its reference's; None where they are not here."""
         stream = self.stream(server.replies.get(trial.reference, {}).get("logprob"))
         return None if stream is None else stream.ids
 
@@ -2267,9 +2267,10 @@ class Part(Capture):
         return self.bytes[path] if path in self.bytes else self.whole.read(path)
 
     def named_file(self, folder: str, wanted: str | None) -> str | None:
-        """Note that the capture names a file; only its rows may be here, in the check."""
+        """Note that the capture names a file; only rows may be here, in the check, and not those of a repeated wave."""
         path = super().named_file(folder, wanted)
-        return self.whole.named_file(folder, wanted) if path and folder == "rows" else None
+        here = path is not None and folder == "rows" and path in self.whole.seal
+        return self.whole.named_file(folder, wanted) if here else None
 
     def fact(self, wanted: str | None) -> JSON:
         """Return a fact that was taken along; corpus and bounds stand in the check itself."""
@@ -2452,7 +2453,24 @@ def unit_reason(judge: Judge, unit: Unit, attempt: Attempt) -> str:
             return "cache"
         if not judge.ledger.judge("slot", reply["id_slot"] == trial.slot):
             return "slot"
-    return judge.together(unit.id)[0] if unit.wave else ""
+    return at_once(judge, unit, attempt) if unit.wave else ""
+
+
+def at_once(judge: Judge, unit: Unit, attempt: Attempt) -> str:
+    """Return which proof fails that all members of a wave were decoded together.
+
+    The last byte of a member that asks for rows comes long after its last decode, so only the others have windows.
+    """
+    windows = [window(attempt.completes[one.id, 0]) for one in unit.trials if one.family == "bare"]
+    known = [one for one in windows if one]
+    overlap = len(known) == len(windows)
+    if overlap and known:
+        common = min(one.end for one in known) - max(one.begin for one in known)
+        overlap = 2 * common >= min(one.end - one.begin for one in known)
+    busy, count = judge.busy_slots(attempt), len(unit.trials)
+    distinct = len({attempt.replies(one)[0]["id_slot"] for one in unit.trials} - {None}) == count
+    items = ("windows", overlap), ("slots", distinct), ("busy", busy is not None and 5 * busy >= 4 * count)
+    return judge.failing(*items)[0]
 
 
 def reply_reason(capture: Capture, attempt: Attempt, trial: Trial) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from audit.accuracy.bounds import FACTOR, Bounds
 from audit.accuracy.calibrate import calibrated
 from audit.accuracy.corpus import CALIBRATION, GROUPS
+from audit.accuracy.files import link_rows
 from audit.accuracy.inputs import InputFiles
 from audit.accuracy.metrics import Measures
 from audit.accuracy.order import AccuracyOrder
@@ -121,8 +122,7 @@ def _write(checking: Checking, study: Study, found: MeasuredGroups, folder: Path
                 writer.append(Included(seal=capture.seal, capture=writer.put_fact(capture.packed())))
                 for mode in MODES if capture.head.side == "server" else MODES[:1]:
                     for one in capture.members:
-                        name = capture.rows_fact(mode, one.id).file
-                        writer.put_file("rows", name, capture.run.rows_path(name))
+                        link_rows(capture.folder, folder, capture.rows_fact(mode, one.id).file)
         for model, group in study.pairs:
             for mode in MODES:
                 measures = found[model, group][mode]

@@ -11,6 +11,7 @@ import numpy as np
 
 from audit.accuracy.bounds import Bounds, Triple
 from audit.accuracy.corpus import FRESH
+from audit.accuracy.files import stored_metrics
 from audit.accuracy.metrics import METRICS, Measures
 from audit.accuracy.predictions import evaluate, load_predictions
 from audit.errors import EvidenceError, UsageError
@@ -38,12 +39,14 @@ def findings(run: Run) -> dict[str, Any]:
     if not measured or not inputs:
         raise UsageError(f"{run.folder} is a capture and compares nothing", hint="determinism accuracy check")
     named = inputs[0].files[_BOUNDS_INPUT]
-    bounds = Bounds.parse(canonical(run.fact(named.sha256)), name=named.name)
+    bounds = Bounds.parse(canonical(run.fact(str(named["sha256"]))), name=str(named["name"]))
     cells, failures = [], []
     for line in measured:
         if line.model not in bounds.models:
             raise EvidenceError(f"{run.folder}: line {line.n} measures {line.model}, which has no bounds")
-        cell, failed = _cell(line, Measures.from_bytes(run.metrics(line.metrics)), bounds.models[line.model].bounds)
+        cell, failed = _cell(
+            line, Measures.from_bytes(stored_metrics(run, line.metrics)), bounds.models[line.model].bounds
+        )
         cells.append(cell)
         failures += failed
     coverage = [

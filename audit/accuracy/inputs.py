@@ -13,9 +13,11 @@ from types import TracebackType
 from typing import Self
 
 from audit.errors import EvidenceError, UsageError
-from audit.record import Input, Inputs
+from audit.record import Inputs
 
 __all__ = ["InputFiles"]
+
+Fact = dict[str, str | int]
 
 
 class InputFiles:
@@ -24,7 +26,7 @@ class InputFiles:
     def __init__(self) -> None:
         """Begin with none."""
         self._stack = ExitStack()
-        self._open: list[tuple[Path, BufferedReader, Input]] = []
+        self._open: list[tuple[Path, BufferedReader, Fact]] = []
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -36,7 +38,7 @@ class InputFiles:
         """Close the files."""
         self._stack.close()
 
-    def add(self, path: Path) -> Input:
+    def add(self, path: Path) -> Fact:
         """Open a file and hash it.
 
         Raises: UsageError where it cannot be read.
@@ -55,7 +57,7 @@ class InputFiles:
         file = self._open[-1][1]
         file.seek(0)
         data = file.read()
-        if hashlib.sha256(data).hexdigest() != fact.sha256.removeprefix("sha256:"):
+        if hashlib.sha256(data).hexdigest() != str(fact["sha256"]).removeprefix("sha256:"):
             raise EvidenceError(f"{path} changed while it was read")
         return data
 
@@ -75,19 +77,19 @@ class InputFiles:
                 at_path = path.stat()
             except OSError as error:
                 raise EvidenceError(f"{path} is gone since it was opened: {error.strerror}") from error
-            if now != before or at_path.st_ino != before.inode:
+            if now != before or at_path.st_ino != before["inode"]:
                 raise EvidenceError(f"{path} is not the file that was opened: it changed while it was in use")
             again.append(now)
         return Inputs(when="end", files=again)
 
 
-def _fact(path: Path, file: BufferedReader) -> Input:
+def _fact(path: Path, file: BufferedReader) -> Fact:
     status = os.fstat(file.fileno())
     file.seek(0)
-    return Input(
-        name=path.name,
-        sha256="sha256:" + hashlib.file_digest(file, "sha256").hexdigest(),
-        size=status.st_size,
-        mtime_ns=status.st_mtime_ns,
-        inode=status.st_ino,
-    )
+    return {
+        "name": path.name,
+        "sha256": "sha256:" + hashlib.file_digest(file, "sha256").hexdigest(),
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "inode": status.st_ino,
+    }

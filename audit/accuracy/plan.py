@@ -39,7 +39,7 @@ class AccuracyPlan(BaseModel):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")
     corpus: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     recorded: int = Field(default=8, ge=1, le=1024)
-    attempts: int = Field(default=5, ge=1, le=10)
+    attempts: int = Field(default=5, ge=1, le=100)
     timeout_s: float = Field(default=600.0, gt=0)
 
     @classmethod

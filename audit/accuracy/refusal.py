@@ -10,7 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.analyse.evidence import Attempt, Evidence
-from audit.proofs import Case, UnitFacts, accounting, idle, judge_all, prove, same_server
+from audit.proofs import (
+    Flight,
+    Judged,
+    UnitFacts,
+    accounting,
+    busy_slots,
+    distinct_slots,
+    first_item,
+    idle,
+    judge_all,
+    same_server,
+    windows_overlap,
+)
 from audit.record import Complete
 from audit.stream import token_digest
 from audit.trial import Trial, Unit
@@ -71,22 +83,29 @@ def _reply_refusal(attempt: Attempt, trial: Trial, teacher: SequenceOf[int], voc
 
 def _unit_refusal(evidence: Evidence, attempt: Attempt, unit: Unit) -> str | None:
     """Judge the unit as a whole: alone on an idle server, and a wave really at once."""
-    facts: UnitFacts = evidence.facts(unit)
-    flights = tuple(flight for flight in facts.flights if flight is not None)
+    facts = evidence.facts(unit)
+    flights = [flight for flight in facts.flights if flight is not None]
     if len(flights) < len(unit.trials):
         return "a member of its wave failed" if unit.wave else None
-    case = Case(slots=evidence.slots, flights=flights, tokens="", reference_tokens=None, unit=facts)
-    judged = judge_all((
-        idle(facts),
-        accounting(facts),
-        same_server(
-            facts,
-            before=evidence.identities_before(attempt.before),
-            after=evidence.identities_before(attempt.after),
-        ),
-        prove("concurrent_greedy" if unit.wave else "repeat_greedy", case),
-    ))  # fmt: skip
-    return judged.reason if judged.status == "failed" else None
+    before, after = (evidence.identities_before(shot) for shot in (attempt.before, attempt.after))
+    judged = [idle(facts), accounting(facts), same_server(facts, before=before, after=after), first_item(flights)]
+    if unit.wave:
+        judged += _at_once(facts, unit, flights)
+    found = judge_all(judged)
+    return found.reason if found.status == "failed" else None
+
+
+def _at_once(facts: UnitFacts, unit: Unit, flights: list[Flight]) -> list[Judged]:
+    """Judge whether all members were decoded together.
+
+    Every member takes as many decodes as it has steps, so that a mean of 0.8 busy slots a member leaves any two of
+    them three quarters of their steps in common; the server has to count. Windows are judged where they can be known:
+    the last byte of a member that asks for rows comes when its text is written, long after its last decode.
+    """
+    busy = busy_slots(facts, len(flights))
+    quiet = [flight for flight, trial in zip(flights, unit.trials, strict=True) if trial.n_probs == "none"]
+    windows = [windows_overlap(quiet)] if quiet else []
+    return [*windows, distinct_slots(flights), busy if busy.status == "held" else Judged("failed", "busy")]
 
 
 def row_refusal(rows: NDArray[np.float32]) -> str | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from audit.accuracy.files import stored_metrics
 from audit.accuracy.metrics import COLUMNS, Measures
 from audit.errors import UsageError
 from audit.record import Measured
@@ -17,7 +18,7 @@ def rows_table(run: Run) -> pd.DataFrame:
     frames = []
     for line in run.lines():
         if isinstance(line, Measured):
-            rows = Measures.from_bytes(run.metrics(line.metrics))
+            rows = Measures.from_bytes(stored_metrics(run, line.metrics))
             frame = pd.DataFrame({name: getattr(rows, name) for name in COLUMNS})
             frames.append(frame.assign(model=line.model, group=line.group, mode=line.mode))
     if not frames:

@@ -48,7 +48,10 @@ def sequence(group: str, slot: int, prefill: list[int], teacher: list[int]) -> S
 def small_corpus() -> Corpus:
     """Return an index of the fake's ids."""
     draw = random.Random(3)  # noqa: S311 - any ids will do
-    ids = lambda count: [draw.randrange(3, VOCABULARY) for _ in range(count)]  # noqa: E731
+
+    def ids(count: int) -> list[int]:
+        return [draw.randrange(3, VOCABULARY) for _ in range(count)]
+
     members = [
         sequence(group, slot, [1, *ids(PREFILLS[group] - 1)], ids(ROWS)) for group in GROUPS for slot in range(MEMBERS)
     ]

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from audit.accuracy.archive import open_capture
 from audit.accuracy.bounds import Bounds
 from audit.accuracy.corpus import GROUPS
+from audit.accuracy.metrics import COLUMNS
+from audit.accuracy.reproduce import compared, order_of
+from audit.accuracy.table import rows_table, write_parquet
+from audit.cli import _run as run_command_line
+from audit.errors import EvidenceError, UsageError
+from audit.fake import reply
 from audit.rows import Rows
+from audit.store import Run
 from scripts.forgery import canonical, examine, load_verifier, sha
 from tests.integration.accuracy_study import (
     DECODED,
     MEMBERS,
     MODEL,
+    QUANTIZED,
     ROWS,
     VOCABULARY,
     Forged,
@@ -39,6 +50,15 @@ VERIFIER = load_verifier()
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """One complete study, captured once; tests copy what they change."""
     return whole_study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def checked(study: Study) -> Path:
+    """The sealed check of the study with its findings, made once; tests copy what they change."""
+    out = study.root / "check"
+    words = ["--bounds", study.bounds, "--plan", study.plan, "--out", out]
+    assert run_command_line([str(word) for word in ["accuracy", "check", study.corpus, *study.folders, *words]]) == 0
+    return out
 
 
 def check(command: Command, study: Study, out: Path, *more: object, **instead: Path) -> Done:
@@ -81,10 +101,9 @@ def test_every_capture_verifies_by_itself(study: Study) -> None:
         assert (report["exit"], report["contradictions"]) == (0, []), folder
 
 
-def test_batch_rows_are_noisy_and_serial_ones_exact(study: Study, tmp_path: Path, command: Command) -> None:
+def test_batch_rows_are_noisy_and_serial_ones_exact(checked: Path) -> None:
     """The fake moves logits only in batches, and the bounds come from both modes."""
-    check(command, study, tmp_path / "check")
-    findings = json.loads((tmp_path / "check" / "findings.json").read_bytes())
+    findings = json.loads((checked / "findings.json").read_bytes())
     largest = {(cell["group"], cell["mode"]): cell["max_abs"] for cell in findings["cells"]}
     assert all((value == 0) == (mode == "serial") for (_, mode), value in largest.items())
     assert findings["bounds"][MODEL]["max_abs"] == 1.5 * largest["original", "batch"]
@@ -351,15 +370,40 @@ def test_without_a_clear_winner_the_check_fails_although_all_rows_are_within(
     assert "no clear winner among the fresh rows of toy serial, toy batch" in done.out
 
 
-def test_an_export_leaves_rows_out_and_still_verifies(study: Study, tmp_path: Path, command: Command) -> None:
+def test_an_export_leaves_rows_out_and_still_verifies(checked: Path, tmp_path: Path, command: Command) -> None:
     """Digests, metrics, bounds and captures are in; the verifier judges from the metrics alone."""
-    check(command, study, tmp_path / "check")
-    done = command("export", tmp_path / "check", "--digests", tmp_path / "copy")
+    done = command("export", checked, "--digests", tmp_path / "copy")
     assert done.code == 0, done.err
     assert not (tmp_path / "copy" / "rows").exists()
     report = verified(tmp_path / "copy")
     assert (report["exit"], report["contradictions"]) == (0, [])
     assert report["unchecked"]["sequences against their rows"] == 8 * MEMBERS
+
+
+def test_all_rows_can_be_had_as_one_table(study: Study, checked: Path, tmp_path: Path, command: Command) -> None:
+    """One row a compared row, with model, group and mode; Parquet where pyarrow is installed, else a hint."""
+    table = rows_table(Run.open(checked))
+    assert list(table.columns) == ["model", "group", "mode", *COLUMNS]
+    assert table.groupby(["group", "mode"]).size().to_dict() == {
+        (group, mode): MEMBERS * ROWS for group in GROUPS for mode in ("serial", "batch")
+    }
+    path = tmp_path / "rows.parquet"
+    done = check(command, study, tmp_path / "check", "--parquet", path)
+    if importlib.util.find_spec("pyarrow") is None:
+        assert (done.code, "the pyarrow package is missing" in done.err, path.exists()) == (2, True, False)
+    else:
+        assert done.code == 0, done.err
+        pd.testing.assert_frame_equal(pd.read_parquet(path), table, check_dtype=False)
+
+
+def test_without_pyarrow_the_error_says_what_to_install(
+    checked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No half-written file stays."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match="the pyarrow package is missing"):
+        write_parquet(Run.open(checked), tmp_path / "rows.parquet")
+    assert not (tmp_path / "rows.parquet").exists()
 
 
 # The verifier against forged checks. ---------------------------------------------------------------------------------
@@ -392,20 +436,18 @@ def swap(rows: list[list[Any]]) -> None:
 
 @pytest.mark.parametrize(("change", "named"), [(drop_row, "metrics"), (lower, "metrics"), (swap, "metrics")])
 def test_forged_metrics_are_a_contradiction(
-    study: Study, tmp_path: Path, command: Command, change: Callable[[list[list[Any]]], object], named: str
+    checked: Path, tmp_path: Path, change: Callable[[list[list[Any]]], object], named: str
 ) -> None:
     """With the rows at hand every metric is measured again."""
-    check(command, study, tmp_path / "check")
-    forged = Forged(tmp_path / "check")
+    forged = Forged(checked)
     edit_metrics(forged, change, group="fresh", mode="batch")
     report = verified(forged.write(tmp_path / "forged"))
     assert (report["exit"], {one["check"] for one in report["contradictions"]}) == (4, {named}), report["sentence"]
 
 
-def test_a_check_whose_bounds_were_raised_is_a_contradiction(study: Study, tmp_path: Path, command: Command) -> None:
+def test_a_check_whose_bounds_were_raised_is_a_contradiction(study: Study, checked: Path, tmp_path: Path) -> None:
     """Bounds and maxima raised together still do not follow from the calibration rows, nor did captures know them."""
-    check(command, study, tmp_path / "check")
-    forged = Forged(tmp_path / "check")
+    forged = Forged(checked)
     path = raised(study, tmp_path / "bounds.json")
     forged.store("facts", path.read_bytes(), ".json")
     forged.readdress("sha256:" + sha(study.bounds.read_bytes()), "sha256:" + sha(path.read_bytes()))
@@ -415,14 +457,13 @@ def test_a_check_whose_bounds_were_raised_is_a_contradiction(study: Study, tmp_p
 
 
 def test_a_check_with_a_capture_of_another_build_is_a_contradiction(
-    study: Study, tmp_path: Path, command: Command
+    study: Study, checked: Path, tmp_path: Path
 ) -> None:
     """A capture inside a check is walked as strictly as one in a folder of its own."""
-    check(command, study, tmp_path / "check")
     other = Forged(study.folder("long"))
     other.edit_fact(other.of("server")[0]["declaration"], lambda said: said.update(executable_sha256="2" * 64))
     capture = open_capture(other.write(tmp_path / "other"))
-    forged = Forged(tmp_path / "check")
+    forged = Forged(checked)
     line = next(one for one in forged.of("included") if one["seal"] == open_capture(study.folder("long")).seal)
     forged.files.pop(f"facts/{line['capture'][7:]}.json")
     line.update(seal=capture.seal, capture=forged.store("facts", capture.packed(), ".json"))
@@ -430,10 +471,9 @@ def test_a_check_with_a_capture_of_another_build_is_a_contradiction(
     assert (report["exit"], {one["check"] for one in report["contradictions"]}) == (4, {"captures"})
 
 
-def test_a_check_without_one_capture_is_a_contradiction(study: Study, tmp_path: Path, command: Command) -> None:
+def test_a_check_without_one_capture_is_a_contradiction(checked: Path, tmp_path: Path) -> None:
     """Every group of every model on both sides is needed."""
-    check(command, study, tmp_path / "check")
-    forged = Forged(tmp_path / "check")
+    forged = Forged(checked)
     line = forged.of("included")[3]
     forged.lines.remove(line)
     forged.files.pop(f"facts/{line['capture'][7:]}.json")
@@ -442,25 +482,84 @@ def test_a_check_without_one_capture_is_a_contradiction(study: Study, tmp_path: 
     assert "captures" in {one["check"] for one in report["contradictions"]}
 
 
-def test_wrong_findings_are_a_contradiction(study: Study, tmp_path: Path, command: Command) -> None:
+def test_wrong_findings_are_a_contradiction(checked: Path, tmp_path: Path) -> None:
     """findings.json is computed again and compared field by field."""
-    check(command, study, tmp_path / "check")
-    path = tmp_path / "check" / "findings.json"
+    folder = tmp_path / "copy"
+    shutil.copytree(checked, folder)
+    path = folder / "findings.json"
     found = json.loads(path.read_bytes())
     found["cells"][5]["failed"] = 1
     path.write_bytes(canonical(found))
-    (tmp_path / "check" / "DERIVED.SHA256SUMS").write_text(f"{sha(canonical(found))}  findings.json\n")
-    report = verified(tmp_path / "check")
+    (folder / "DERIVED.SHA256SUMS").write_text(f"{sha(canonical(found))}  findings.json\n")
+    report = verified(folder)
     assert (report["exit"], {one["check"] for one in report["contradictions"]}) == (4, {"findings"})
 
 
-# Reproduction, inputs, and what a capture refuses. -------------------------------------------------------------------
+# What a capture refuses. --------------------------------------------------------------------------------------------
+
+
+def no_entries(body: dict[str, Any]) -> None:
+    """Lose the row of a step."""
+    del body["completion_probabilities"]
+
+
+def another_token(body: dict[str, Any]) -> None:
+    """Name another token than the grammar's."""
+    body["tokens"] = [body["tokens"][0] ^ 1]
+
+
+def top(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of a row."""
+    entries: list[dict[str, Any]] = body["completion_probabilities"][0]["top_logprobs"]
+    return entries
+
+
+def no_number(body: dict[str, Any]) -> None:
+    """Write null, as llama-server does for what is no finite number."""
+    top(body)[100]["logprob"] = None
+
+
+def short_row(body: dict[str, Any]) -> None:
+    """Leave the last token of the vocabulary out."""
+    top(body).pop()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (no_entries, "stream_error: 11 rows came for 12 tokens"),
+        (another_token, "mismatched id: the server's tokens are not the teacher's"),
+        (no_number, "stream_error: a row holds a logprob that is no number"),
+        (short_row, "stream_error: a row of 512 tokens has 511 entries, 511 distinct ids"),
+    ],
+)
+def test_a_row_that_is_not_whole_refuses_its_sequence_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], None], reason: str
+) -> None:
+    """A hole, another token, no number or a short row: that sequence is refused, the others are not."""
+    study = begin(tmp_path)
+    study.plan.write_text(study.plan.read_text().replace("attempts = 10", "attempts = 1"))
+    clean = reply.event
+
+    def event(stepped: Any, vocabulary: Any) -> dict[str, Any]:  # noqa: ANN401 - the fake's own
+        body: dict[str, Any] = clean(stepped, vocabulary)
+        prompt = list(stepped.generation.request.prompt)
+        if prompt == study.order().corpus.members_of(MODEL, "original")[2].prefill and stepped.count == 7:
+            change(body)
+        return body
+
+    monkeypatch.setattr(reply, "event", event)
+    done = capture_group(study, "original", "reference")
+    assert done.refused == {"serial/original-02": reason}
+    assert done.seal is not None
+    assert "original-02" in verified(study.folder("original", "reference"))["sentence"]
+
+
+# Reproduction and inputs. -------------------------------------------------------------------
 
 
 def test_a_reproduced_reference_has_the_same_rows(study: Study, tmp_path: Path) -> None:
     """Each row's digest is the original's, the record keeps the original, and the verifier counts again."""
-    from audit.accuracy.reproduce import compared, order_of
-
     original = open_capture(study.folder("short", "reference"))
     assert order_of(original).registered == original.manifest.registered
     done = capture_group(study, "short", "reference", out=tmp_path / "again", reproduces=original.packed())
@@ -472,8 +571,6 @@ def test_a_reproduced_reference_has_the_same_rows(study: Study, tmp_path: Path) 
 
 def test_a_reproduction_by_another_model_differs_and_says_by_which_executable(study: Study, tmp_path: Path) -> None:
     """The differing rows are named."""
-    from audit.accuracy.reproduce import compared
-
     original = open_capture(study.folder("short", "reference"))
     owner = Owner(DECODED, executable="3" * 64)
     again = tmp_path / "again"
@@ -501,27 +598,18 @@ def test_a_capture_needs_an_empty_folder_that_exists(tmp_path: Path, command: Co
 
 @pytest.mark.parametrize(
     ("owner", "words"),
-    [(Owner("0" * 64), "must serve the file"), (Owner(DECODED, batch=55), "in one batch, not 55")],
+    [(Owner("0" * 64), "must serve the file"), (Owner(QUANTIZED, batch=55), "4 prefills of 14 tokens in one batch")],
 )
 def test_a_server_of_another_model_or_batch_is_refused(tmp_path: Path, owner: Owner, words: str) -> None:
     """Before anything is generated; the folder stays empty."""
-    from audit.errors import UsageError
-
     study = begin(tmp_path)
     with pytest.raises(UsageError, match=words):
-        capture_group(study, "long", "reference", owner=owner) if owner.batch != 55 else capture_group(
-            study, "original", owner=Owner(owner.sha256.replace(DECODED, QUANTIZED_), batch=55)
-        )
+        capture_group(study, "original", owner=owner)
     assert all(not any(folder.iterdir()) for folder in tmp_path.iterdir() if folder.is_dir())
-
-
-QUANTIZED_ = __import__("hashlib").sha256(b"quantized").hexdigest()
 
 
 def test_an_input_that_changes_during_a_capture_leaves_it_unsealed(tmp_path: Path) -> None:
     """The corpus is compared again before the seal."""
-    from audit.errors import EvidenceError
-
     study = begin(tmp_path)
     owner = Owner(DECODED)
     before = study.corpus.read_bytes()
