@@ -83,7 +83,7 @@ def evidence(
     lines: list[Line] = [ServerLine(server="toy", phase="start", attested=ATTESTED, declaration=None)]
     lines.append(shot(WAVE, "before", decodes=100, busy=1.0))
     for trial in WAVE.trials:
-        common = {"server": "toy", "trial": trial.trial, "unit": WAVE.unit, "attempt": 0, "part": 0}
+        common: dict[str, Any] = {"server": "toy", "trial": trial.trial, "unit": WAVE.unit, "attempt": 0, "part": 0}
         lines.append(Invoke(**common, request=EMPTY, slot=trial.slot))
     for place, trial in enumerate(WAVE.trials):
         said = (replies or {}).get(place, reply(trial))
