@@ -30,10 +30,28 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
                 (out / "SHA256SUMS").write_text("sealed")
             elif texts[1] in {"decode", "calibrate"}:
                 out.write_text("made")
-        return max(accepted)
+        return max(accepted) if texts[1] == "check" else 0
 
     monkeypatch.setattr(accuracy_study, "determinism", determinism)
     return commands
+
+
+def test_a_refused_capture_is_kept_aside_and_made_again(
+    tmp_path: Path, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wave that was not proven is no reason to lose what was recorded, nor to begin the study anew."""
+    clean, refused = accuracy_study.determinism, [2, 2, 0]
+
+    def determinism(*words: object, accepted: tuple[int, ...] = (0,)) -> int:
+        clean(*words, accepted=accepted)
+        late = [str(word) for word in words][-1].endswith("bounds.json") and "long" in words
+        return refused.pop(0) if late else 0
+
+    monkeypatch.setattr(accuracy_study, "determinism", determinism)
+    assert study(tmp_path).run() == 0
+    kept = sorted(path.name for path in (tmp_path / "work").glob("refused-*"))
+    assert kept == ["refused-0-server-long", "refused-1-server-long"]
+    assert names(asked).count("server-long") == 3
 
 
 def names(commands: list[list[str]]) -> list[str]:
