@@ -2195,7 +2195,10 @@ class Capture(Run):
 
     corpus: JSON = None
     of: Trials
-    inputs: list[JSON]
+
+    def __init__(self, root: Path, ledger: Ledger, level: str) -> None:
+        super().__init__(root, ledger, level)
+        self.inputs: list[JSON] = []
 
     def teacher(self, server: Server, trial: Trial) -> JSON:  # noqa: ARG002 - as of any run
         """Return the ids that are forced after a prompt."""
@@ -2297,7 +2300,6 @@ class CaptureWalk(Walk):
         self.ledger.need("lines", first, "line {}: it cannot say here what was captured", self.n)
         if isinstance(run, Capture):
             run.arrange(line)
-            run.inputs = []
         for wanted in (line["bounds"], line["reproduces"]):
             run.named_file("facts", wanted)
 
@@ -2341,7 +2343,9 @@ class CheckWalk(Walk):
         ledger.need("metrics", head == {"columns": COLUMNS, "format": 1}, "{}: other columns", path)
         require(rows, [KINDS["metrics_row"]], f"{path}", ledger)
         ledger.hold("metrics", len(rows) == line["rows"], "line {}: {} rows, said {}", self.n, len(rows), line["rows"])
-        run.measured[line["model"], line["group"], line["mode"]] = rows
+        key = line["model"], line["group"], line["mode"]
+        ledger.need("metrics", key not in run.measured, "line {}: measured twice: {}", self.n, key)
+        run.measured[key] = rows
 
 
 def check_inputs(run: JSON, line: JSON, ledger: Ledger) -> None:
@@ -2382,6 +2386,7 @@ def check_corpus(run: Run, wanted: str) -> JSON:
     corpus = require(fact, KINDS["corpus"], "the corpus", ledger)
     known_format(corpus, "the corpus", ledger)
     ledger.need("corpus", wanted == run.plan["corpus"], "the corpus is not the plan's")
+    ledger.need("corpus", 0 < corpus["members"] <= LEVEL_MAX, "the corpus has {} members a group", corpus["members"])
     places = [
         (model, group, slot) for model in corpus["models"] for group in SPLITS for slot in range(corpus["members"])
     ]
@@ -2429,9 +2434,9 @@ def refusals_of(capture: Capture) -> dict[str, str]:
             judge.last[unit.id] = attempt
             together = unit_reason(judge, unit, attempt)
             reasons = {}
-            for trial in unit.trials:
+            for trial in (one for one in unit.trials if one.family == "rows"):
                 reason = reply_reason(capture, attempt, trial) or together
-                if reason and trial.family == "rows":
+                if reason:
                     reasons[trial.id] = reason
             again = attempt is not tried[-1]
             ledger.hold("attempts", reasons or not again, "{} was repeated though it was whole", unit.id)
@@ -2480,6 +2485,8 @@ def reply_reason(capture: Capture, attempt: Attempt, trial: Trial) -> str:
         return "failed"
     if not capture.ledger.judge("ids", replies[0]["token"] == digest(encode(teacher))):
         return "mismatched id"
+    if replies[0]["rows"]["shape"] != [len(teacher), capture.of.model["vocabulary"]]:
+        return "short row"
     return "" if replies[0]["steps"] == len(teacher) and not replies[0]["draft_n"] else "hole"
 
 
@@ -2524,7 +2531,6 @@ def judge_capture(run: Run, options: argparse.Namespace, report: dict[str, JSON]
     capture = Capture(run.root, run.ledger, run.level)
     for name in ("seal", "omitted", "seal_digest", "streams", "plan"):
         setattr(capture, name, getattr(run, name))
-    capture.inputs = []
     load_accuracy(capture)
     CaptureWalk(capture).walk()
     note_repository(capture, options, report)
@@ -2539,6 +2545,7 @@ def judge_capture(run: Run, options: argparse.Namespace, report: dict[str, JSON]
         first = Part(capture, require(capture.fact(line["reproduces"]), KINDS["packed"], "the original", run.ledger))
         load_accuracy(first)
         CaptureWalk(first).walk()
+        run.ledger.need("captures", first.order and not refusals_of(first), "the original is refused")
         both = [
             [one.rows_of("serial", place)["digests"] for place in range(len(one.of.members))]
             for one in (first, capture)
@@ -2576,7 +2583,7 @@ def check_bounds(run: Check) -> JSON:
         knew = part.of.line["bounds"] == (named if side == "server" and group != "original" else None)
         ledger.hold("bounds", knew, "{} {} {}: captured under {}", model, group, side, part.of.line["bounds"])
         refused = refusals_of(part)
-        ledger.hold(
+        ledger.need(
             "captures", not refused, "{} {}: refused, and yet checked: {}", model, group, list(refused.items())[:1]
         )
     for model in models:
@@ -2622,8 +2629,9 @@ def compare_rows(run: Check, sides: tuple[JSON, JSON], stored: list[JSON], where
     if sys.byteorder == "big":
         for one in values:
             one.byteswap()
-    width = sides[0]["shape"][1]
-    run.ledger.need("metrics", sides[0]["shape"] == sides[1]["shape"], "{}: sides of other shapes", where)
+    width, finite = sides[0]["shape"][1], all(map(math.isfinite, itertools.chain(*values)))
+    whole = sides[0]["shape"] == sides[1]["shape"] and width > 1 and finite
+    run.ledger.need("metrics", whole, "{}: sides of other shapes, or values that are no logprobs", where)
     for at, said in enumerate(stored):
         server, reference = (one[at * width : (at + 1) * width] for one in values)
         mine = measured(server, reference)
