@@ -27,7 +27,7 @@ __all__ = ["DERIVED_SUMS", "OMITTED", "PARTIAL", "STORES", "SUMS", "Folder", "Ru
 SUMS = "SHA256SUMS"
 DERIVED_SUMS = "DERIVED.SHA256SUMS"
 OMITTED = "omitted.json"
-STORES = {"streams": ".jsonl", "rows": ".f32", "facts": ".json", "bodies": ""}
+STORES = {"streams": ".jsonl", "rows": ".f32", "metrics": ".jsonl", "facts": ".json", "bodies": ""}
 PARTIAL = ".partial"
 _STREAMS_KEPT = 1024
 
@@ -111,16 +111,16 @@ class RunWriter:
         self._history.prev = manifest
         self.append(Begin(process=0, wall_ns=time.time_ns()))
 
-    def append(self, line: Line) -> None:
-        """Append a line, linked to the one before it."""
-        self._history.append(line)
+    def append(self, line: Line) -> Line:
+        """Append a line, linked to the one before it, and return it as it was written."""
+        return self._history.append(line)
 
     def sync(self) -> None:
         """Wait until the history is on the medium."""
         self._history.sync()
 
     def put(self, kind: str, data: bytes) -> str:
-        """Store bytes under their digest in `streams`, `rows`, `facts` or `bodies`, once.
+        """Store bytes under their digest in `streams`, `rows`, `metrics`, `facts` or `bodies`, once.
 
         Returns: the digest.
         """
@@ -204,9 +204,8 @@ class Folder(Generic[M, L]):
         self._stream = lru_cache(maxsize=_STREAMS_KEPT)(self._read_stream)
         path = folder / "manifest.json"
         if not path.is_file():
-            raise UsageError(
-                f"{folder} is no run: it holds no manifest.json", hint="give the folder that `run` printed"
-            )
+            hint = "give the folder that `run` printed"
+            raise UsageError(f"{folder} is no run: it holds no manifest.json", hint=hint)
         self._manifest_bytes = path.read_bytes()
         try:
             # Another format may have other fields, so it is looked at before the rest.
@@ -223,10 +222,8 @@ class Folder(Generic[M, L]):
         Raises: UsageError for a copy that leaves it out; EvidenceError where it is another than the manifest names.
         """
         if (self.folder / OMITTED).is_file() and not (self.folder / "plan.json").is_file():
-            raise UsageError(
-                f"{self.folder} is an exported copy without its plan and its streams",
-                hint=f"verify it: python3 -I -S scripts/verify.py {self.folder}",
-            )
+            hint = f"verify it: python3 -I -S scripts/verify.py {self.folder}"
+            raise UsageError(f"{self.folder} is an exported copy without its plan and its streams", hint=hint)
         data = _read(self.folder / "plan.json")
         if digest(data) != self.manifest.plan:
             raise EvidenceError(f"{self.folder}/plan.json is not the plan that the manifest names")
@@ -272,7 +269,8 @@ class Folder(Generic[M, L]):
                 prev = digest(data)
                 yield line
 
-    def _read(self, kind: str, name: str) -> bytes:
+    def stored(self, kind: str, name: str) -> bytes:
+        """Return the bytes of a store by their digest."""
         path = self.folder / kind / (name.removeprefix("sha256:") + STORES[kind])
         data = _read(path)
         if digest(data) != name:
@@ -288,15 +286,15 @@ class Folder(Generic[M, L]):
         return self._stream(name)
 
     def _read_stream(self, name: str) -> Stream:
-        return Stream.from_bytes(self._read("streams", name))
+        return Stream.from_bytes(self.stored("streams", name))
 
     def rows(self, name: str, shape: tuple[int, int]) -> Rows:
         """Read rows by the digest of their file."""
-        return Rows.from_bytes(self._read("rows", name), shape)
+        return Rows.from_bytes(self.stored("rows", name), shape)
 
     def fact(self, name: str) -> Any:  # noqa: ANN401 - any JSON value
         """Read a fact by its digest."""
-        return msgspec.json.decode(self._read("facts", name))
+        return msgspec.json.decode(self.stored("facts", name))
 
     def registration(self) -> dict[str, bytes]:
         """Return the registered files by name, without what this copy leaves out; empty without a registration.

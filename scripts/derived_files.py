@@ -23,9 +23,9 @@ SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "PYTHONHASHSEED": "4711"}
 RENDER = """
 import json, locale, sys
 from pathlib import Path
-from audit.report import derived_files
+from audit.derived import files_of
 locale.setlocale(locale.LC_ALL, "")
-_, files = derived_files(Path(sys.argv[1]), with_steps=sys.argv[2] == "steps")
+_, files = files_of(Path(sys.argv[1]), with_steps=sys.argv[2] == "steps")
 json.dump({name: data.decode("utf-8") for name, data in files.items()}, sys.stdout)
 """
 
@@ -73,9 +73,10 @@ def main(arguments: list[str] | None = None) -> int:
     failed = 0
     for folder in options.run or runs(REPOSITORY / "results"):
         if options.write:
-            from audit.report import derive  # noqa: PLC0415 - only to write
+            from audit.derived import files_of  # noqa: PLC0415 - only to write
+            from audit.store import write_derived  # noqa: PLC0415 - only to write
 
-            derive(folder, with_steps=(folder / "steps.csv").is_file())
+            write_derived(folder, files_of(folder, with_steps=(folder / "steps.csv").is_file())[1])
         differing = check(folder)
         failed += bool(differing)
         print(f"{'FAIL' if differing else 'ok  '}  {folder.name}: {', '.join(differing) or 'byte for byte'}")

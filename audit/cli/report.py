@@ -26,6 +26,8 @@ def command(
 
     if kind_of(run) == "identity":
         return _identity(run, as_json=as_json, strict=strict)
+    if kind_of(run) == "accuracy":
+        return _accuracy(run, as_json=as_json, strict=strict)
     from audit.report import derive, trials_csv
     from audit.report.kinds import reporter_of
     from audit.report.verifier import verifier_words
@@ -50,4 +52,14 @@ def _identity(run: Path, *, as_json: bool, strict: bool) -> int:
 
     findings = derive_identity(run)
     show_compared(Compared(run, findings), as_json=as_json)
+    return report_code(findings, strict=strict)
+
+
+def _accuracy(run: Path, *, as_json: bool, strict: bool) -> int:
+    from audit.accuracy.findings import derive_check
+    from audit.accuracy.text import report_code
+    from audit.cli.accuracy import show_check
+
+    findings = derive_check(run)
+    show_check(run, findings, as_json=as_json)
     return report_code(findings, strict=strict)

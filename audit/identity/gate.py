@@ -26,7 +26,7 @@ from audit.store import write_derived
 from audit.stream import canonical
 from audit.tiny import TINY_VOCABULARY
 
-__all__ = ["Choice", "Compared", "choose_assets", "compare_builds", "derive_identity", "ready"]
+__all__ = ["Choice", "Compared", "choose_assets", "compare_builds", "derive_identity", "identity_files", "ready"]
 
 Say = Callable[[str], None]
 
@@ -137,8 +137,8 @@ def compare_builds(
     return None if seal is None else Compared(folder, derive_identity(folder))
 
 
-def derive_identity(folder: Path) -> dict[str, Any]:
-    """Compute the findings of a sealed identity record and write its derived file.
+def identity_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Compute the findings of a sealed identity record and its derived file, and write nothing.
 
     Raises: UsageError where it is unsealed; EvidenceError where facts contradict each other.
     """
@@ -148,5 +148,11 @@ def derive_identity(folder: Path) -> dict[str, Any]:
             f"{folder} is unsealed: its run did not end", hint="an unsealed run is no evidence; run it again"
         )
     found = identity_findings(run)
-    write_derived(folder, {"findings.json": canonical(found)})
+    return found, {"findings.json": canonical(found)}
+
+
+def derive_identity(folder: Path) -> dict[str, Any]:
+    """Compute as `identity_files` does, and write the file anew."""
+    found, files = identity_files(folder)
+    write_derived(folder, files)
     return found

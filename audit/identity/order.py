@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from audit.errors import PlanError
 from audit.identity.plan import IdentityPlan
-from audit.plan import registered_digest
 from audit.prereg.predictions import Rule
-from audit.prereg.registration import registered_files, registration_entry
+from audit.prereg.registration import check_resolved, registered_files
 from audit.record import Registration
 from audit.stream import digest
 
@@ -92,16 +91,15 @@ def order_of(path: Path, *, changes: dict[str, object]) -> IdentityOrder:
     if not path.is_dir():
         plan = _changed(IdentityPlan.load(path), changes)
         return IdentityOrder(plan=plan, registered=digest(plan.to_bytes()))
-    files, commit, status = registered_files(path)
+    found = registered_files(path)
     written = IdentityPlan.load(path / "plan.toml")
-    if written.to_bytes() != files["plan.json"]:
-        raise PlanError(f"{path}/plan.json is not what plan.toml resolves to", hint="write it anew from plan.toml")
-    load_identity_predictions(files["predictions.json"])
+    check_resolved(path, found, written.to_bytes())
+    load_identity_predictions(found.files["predictions.json"])
     plan = _changed(written, changes)
     overridden = plan != written
-    entry = registration_entry(path.resolve().name, files, commit=commit, status="overridden" if overridden else status)
-    registered = digest(plan.to_bytes()) if overridden else registered_digest(files)
-    return IdentityOrder(plan=plan, registered=registered, registration=entry, files=files)
+    registered = digest(plan.to_bytes()) if overridden else found.digest
+    entry = found.entry(overridden=overridden)
+    return IdentityOrder(plan=plan, registered=registered, registration=entry, files=found.files)
 
 
 def _changed(plan: IdentityPlan, changes: dict[str, object]) -> IdentityPlan:

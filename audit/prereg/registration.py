@@ -20,11 +20,11 @@ from audit.stream import digest
 __all__ = [
     "FILES",
     "Registered",
-    "Status",
+    "RegisteredFiles",
+    "check_resolved",
     "committed",
     "load_registration",
     "registered_files",
-    "registration_entry",
 ]
 
 FILES = ("PREREG.md", "plan.json", "plan.toml", "predictions.json")
@@ -33,13 +33,11 @@ Status = Literal["registered", "uncommitted", "changed", "overridden"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Registered:
-    """One registered study: its files, its plan and predictions, and where it stands in git's history."""
+class RegisteredFiles:
+    """The files of a registration of any kind, and where it stands in git's history."""
 
     name: str
     files: dict[str, bytes]
-    plan: Plan
-    predictions: Predictions
     commit: str | None
     status: Status
 
@@ -50,18 +48,21 @@ class Registered:
 
     def entry(self, *, overridden: bool = False) -> Registration:
         """Return the entry for a manifest; an overridden plan outweighs what git says."""
+        files = {name: {"sha256": digest(data), "blob": _blob(data)} for name, data in self.files.items()}
         status: Status = "overridden" if overridden else self.status
-        return registration_entry(self.name, self.files, commit=self.commit, status=status)
+        return Registration(name=self.name, digest=self.digest, files=files, commit=self.commit, status=status)
 
 
-def registration_entry(name: str, files: dict[str, bytes], *, commit: str | None, status: Status) -> Registration:
-    """Return the entry of registered files, of a plan of any kind, for a manifest."""
-    entries = {file: {"sha256": digest(data), "blob": _blob(data)} for file, data in files.items()}
-    return Registration(name=name, digest=registered_digest(files), files=entries, commit=commit, status=status)
+@dataclass(frozen=True, kw_only=True)
+class Registered(RegisteredFiles):
+    """One registered audit: its files with its plan and predictions, read."""
+
+    plan: Plan
+    predictions: Predictions
 
 
-def registered_files(folder: Path) -> tuple[dict[str, bytes], str | None, Status]:
-    """Read the files of a registration, the commit that last touched it, and how far that can be trusted.
+def registered_files(folder: Path) -> RegisteredFiles:
+    """Read the four files of a registration, and ask git about them; what they say is not looked at.
 
     Raises: UsageError where a file is missing.
     """
@@ -71,27 +72,38 @@ def registered_files(folder: Path) -> tuple[dict[str, bytes], str | None, Status
         raise UsageError(
             f"{error.filename}: {error.strerror}", hint=f"a registration holds {', '.join(FILES)}"
         ) from error
-    commit = _git(folder, "log", "-1", "--format=%H", "--", ".") or None
-    return files, commit, _status(folder, files, commit)
+    commit = _git(folder, "log", "-1", "--format=%H", "--", ".")
+    return RegisteredFiles(
+        name=folder.resolve().name, files=files, commit=commit or None, status=_status(folder, files, commit)
+    )
+
+
+def check_resolved(folder: Path, found: RegisteredFiles, plan: bytes) -> None:
+    """Check that plan.json is what plan.toml, of whatever kind, resolves to.
+
+    Raises: PlanError where it is not.
+    """
+    if plan != found.files["plan.json"]:
+        hint = f"determinism prereg lock {folder}"
+        raise PlanError(f"{folder}/plan.json is not what plan.toml resolves to", hint=hint)
 
 
 def load_registration(folder: Path) -> Registered:
-    """Read a registration.
+    """Read a registration of kind audit.
 
     Raises: UsageError where a file is missing; PlanError where one is not valid, or plan.json is not plan.toml's.
     """
-    files, commit, status = registered_files(folder)
+    found = registered_files(folder)
     plan = Plan.load(folder / "plan.toml")
-    if plan.to_bytes() != files["plan.json"]:
-        raise PlanError(f"{folder}/plan.json is not what plan.toml resolves to", hint="write it anew from plan.toml")
-    predictions = load_predictions(files["predictions.json"])
+    check_resolved(folder, found, plan.to_bytes())
+    predictions = load_predictions(found.files["predictions.json"])
     return Registered(
-        name=folder.resolve().name,
-        files=files,
+        name=found.name,
+        files=found.files,
+        commit=found.commit,
+        status=found.status,
         plan=plan,
         predictions=predictions,
-        commit=commit,
-        status=status,
     )
 
 

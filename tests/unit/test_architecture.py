@@ -23,13 +23,14 @@ RANKS = {
     **dict.fromkeys(["compare", "difference", "history", "past", "plan", "wire"], 3),
     **dict.fromkeys(["client", "machine", "order", "request", "schedule", "store", "tiny"], 4),
     **dict.fromkeys(["export", "local", "prereg", "proofs", "server", "unsealed"], 5),
-    **dict.fromkeys(["analyse", "dumper", "fake", "probe", "replies"], 6),
+    **dict.fromkeys(["analyse", "dumper", "fake", "probe", "replies", "spool"], 6),
     "sitting": 7,
     "execution": 8,
     **dict.fromkeys(["capture", "resume"], 9),
     **dict.fromkeys(["accuracy", "identity", "remedy", "report"], 10),
-    "cli": 11,
-    "__main__": 12,  # it starts cli
+    **dict.fromkeys(["derived", "lock"], 11),
+    "cli": 12,
+    "__main__": 13,  # it starts cli
 }
 # The order of the packages that are planted below, which stay as they are when a module of ours gets another rank.
 PLANTED = {"": 0, "errors": 0, "stream": 1, "client": 3, "plan": 3, "store": 3, "identity": 6, "cli": 7}
@@ -61,7 +62,7 @@ BANS = {
 
 LINES_MAX = 350
 # The verifier is one file by design: it is copied to where nothing is installed.
-LINES_MAX_BY_FILE = {"scripts/verify.py": 3000}
+LINES_MAX_BY_FILE = {"scripts/verify.py": 3600}
 
 
 @dataclass(frozen=True)
