@@ -99,7 +99,7 @@ def ready(
             built, tree = stack.enter_context(built_from_source(revisions, repo, folder, keep=keep, say=say))
             made |= {build.entry.label: build for build in built}
         others = [(label, spec) for label, spec in specs if spec.source != "git"]
-        made |= {build.entry.label: build for build in prepare(others, folder, logs=logs)}
+        made |= {build.entry.label: build for build in prepare(others, folder, logs=logs, say=say)}
         yield [made[label] for label, _ in specs], tree
 
 
