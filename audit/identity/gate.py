@@ -22,7 +22,7 @@ from audit.identity.findings import identity_findings
 from audit.identity.order import IdentityOrder
 from audit.identity.running import Build
 from audit.identity.source import built_from_source
-from audit.store import write_derived
+from audit.store import OMITTED, write_derived
 from audit.stream import canonical
 from audit.tiny import TINY_VOCABULARY
 
@@ -140,12 +140,17 @@ def compare_builds(
 def derive_identity(folder: Path) -> dict[str, Any]:
     """Compute the findings of a sealed identity record and write its derived file.
 
-    Raises: UsageError where it is unsealed; EvidenceError where facts contradict each other.
+    Raises: UsageError where it is unsealed, or a copy without rows; EvidenceError where facts contradict each other.
     """
     run = IdentityRun.open(folder)
     if run.seal is None:
         raise UsageError(
             f"{folder} is unsealed: its run did not end", hint="an unsealed run is no evidence; run it again"
+        )
+    if (folder / OMITTED).is_file():
+        raise UsageError(
+            f"{folder} is a copy without its rows, whose findings would lose what only rows show",
+            hint=f"verify it: python3 -I -S scripts/verify.py {folder}",
         )
     found = identity_findings(run)
     write_derived(folder, {"findings.json": canonical(found)})
