@@ -15,8 +15,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from audit.kind import kind_of
+from audit.store import DERIVED_SUMS as SUMS
+from audit.store import OMITTED
+
 REPOSITORY = Path(__file__).resolve().parents[1]
-SUMS = "DERIVED.SHA256SUMS"
 # A locale with a decimal comma where this machine has one, a zone a day ahead, and another order of every set.
 LOCALE = "de_DE.utf8"
 SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "PYTHONHASHSEED": "4711"}
@@ -60,8 +63,12 @@ def check(folder: Path) -> list[str]:
 
 
 def runs(results: Path) -> list[Path]:
-    """Return the stored runs that hold derived files."""
-    return sorted(path.parent for path in results.glob(f"*/{SUMS}") if path.parent.name != "local")
+    """Return the stored runs whose derived files follow from what is there.
+
+    Of copies that leave files out these are those of kind accuracy, whose metrics are evidence and stay.
+    """
+    found = (path.parent for path in results.glob(f"*/{SUMS}") if path.parent.name != "local")
+    return sorted(run for run in found if not (run / OMITTED).is_file() or kind_of(run) == "accuracy")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,7 +7,7 @@ in a throw-away folder.
 
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -64,13 +64,14 @@ def label_of(spec: Spec) -> str:
     return _LABEL.sub("-", word) or spec.source
 
 
-def prepare(specs: Sequence[tuple[str, Spec]], folder: Path, *, logs: Path) -> list[Build]:
+def prepare(specs: Sequence[tuple[str, Spec]], folder: Path, *, logs: Path, say: Callable[[str], None]) -> list[Build]:
     """Make builds that can run of all specs but git revisions, which `audit.identity.source` builds.
 
     Args:
         specs: label and spec of each.
         folder: where wheels are unpacked.
         logs: where servers leave their logs.
+        say: is told before each is made ready.
 
     Raises: UsageError where one cannot be had.
     """
@@ -78,6 +79,7 @@ def prepare(specs: Sequence[tuple[str, Spec]], folder: Path, *, logs: Path) -> l
     builds = []
     for label, spec in specs:
         if spec not in made:
+            say(f"preparing {spec.source}:{spec.name}" if spec.source != "http" else f"asking {spec.name}")
             made[spec] = _PREPARE[spec.source](spec, folder / f"build{len(made)}", logs)
         known = made[spec]
         entry = BuildEntry(

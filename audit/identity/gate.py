@@ -22,7 +22,7 @@ from audit.identity.findings import identity_findings
 from audit.identity.order import IdentityOrder
 from audit.identity.running import Build
 from audit.identity.source import built_from_source
-from audit.store import write_derived
+from audit.store import OMITTED, write_derived
 from audit.stream import canonical
 from audit.tiny import TINY_VOCABULARY
 
@@ -99,7 +99,7 @@ def ready(
             built, tree = stack.enter_context(built_from_source(revisions, repo, folder, keep=keep, say=say))
             made |= {build.entry.label: build for build in built}
         others = [(label, spec) for label, spec in specs if spec.source != "git"]
-        made |= {build.entry.label: build for build in prepare(others, folder, logs=logs)}
+        made |= {build.entry.label: build for build in prepare(others, folder, logs=logs, say=say)}
         yield [made[label] for label, _ in specs], tree
 
 
@@ -140,12 +140,17 @@ def compare_builds(
 def identity_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Compute the findings of a sealed identity record and its derived file, and write nothing.
 
-    Raises: UsageError where it is unsealed; EvidenceError where facts contradict each other.
+    Raises: UsageError where it is unsealed, or a copy without rows; EvidenceError where facts contradict each other.
     """
     run = IdentityRun.open(folder)
     if run.seal is None:
         raise UsageError(
             f"{folder} is unsealed: its run did not end", hint="an unsealed run is no evidence; run it again"
+        )
+    if (folder / OMITTED).is_file():
+        raise UsageError(
+            f"{folder} is a copy without its rows, whose findings would lose what only rows show",
+            hint=f"verify it: python3 -I -S scripts/verify.py {folder}",
         )
     found = identity_findings(run)
     return found, {"findings.json": canonical(found)}

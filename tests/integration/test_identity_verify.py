@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from audit.errors import UsageError
 from audit.export import export_digests
 from audit.identity.evidence import IdentityRun
 from audit.identity.findings import identity_findings
@@ -185,6 +186,8 @@ def test_a_copy_without_rows_is_judged_from_digests(original: Path, tmp_path: Pa
     assert (code, report["contradictions"]) == (0, [])
     assert report["findings"]["pairs"][0]["counts"]["DIFFERENT"] == 1
     assert report["unchecked"]["findings that this copy cannot show"] > 0
+    with pytest.raises(UsageError, match="without its rows"):
+        derive_identity(tmp_path / "copy")
     here = identity_findings(IdentityRun.open(tmp_path / "copy"))
     assert here["pairs"][0]["cells"][0]["verdict"] == "DIFFERENT"
     assert here["instrument"][0]["status"] == "not available"
