@@ -27,6 +27,7 @@ BODY_BYTES_MAX = 256 * 1024 * 1024
 KEPT_BYTES_MAX = 64 * 1024
 # llama-server closes a connection that was idle for 5 s; a client that trusts it longer reconnects behind our back.
 KEEPALIVE_S = 3.0
+KEY_MASKED_MIN = 12
 CONNECT_TIMEOUT_S = 5.0
 
 
@@ -101,10 +102,13 @@ class Exchange:
 
 
 class _Mask:
-    """Takes the key out of what a server sends back: a refusal may repeat it, and what is received is stored."""
+    """Takes the key out of what a server sends back: a refusal may repeat it, and what is received is stored.
+
+    A key that is so short that it may stand in a reply by accident is left: evidence is not changed for it.
+    """
 
     def __init__(self, key: str | None) -> None:
-        self._key = (key or "").encode("ascii")
+        self._key = key.encode("ascii") if key is not None and len(key) >= KEY_MASKED_MIN else b""
         self._held = b""
 
     def chunk(self, data: bytes, *, last: bool = False) -> bytes:

@@ -14,12 +14,13 @@ import typer
 __all__ = ["hide", "leave", "printable", "say", "show"]
 
 _HIDDEN = "[key]"
+_LENGTH_MIN = 4
 _keys: set[str] = set()
 
 
 def hide(key: str | None) -> None:
-    """Never show this key."""
-    if key:
+    """Never show this key, unless it is so short that it stands in any text."""
+    if key is not None and len(key) >= _LENGTH_MIN:
         _keys.add(key)
 
 

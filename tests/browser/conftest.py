@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 AUTHORITATIVE = "2026-11-30-embedded-b11549"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Start Chromium once, or say that it is missing."""
+    """Start Chromium once, or say that it is missing.
+
+    It ends with its tests: as long as it runs, so does an event loop, and no other test can begin one.
+    """
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("chromium")

@@ -41,6 +41,7 @@ def test_a_key_that_was_read_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(terminal, "_keys", set())
     terminal.hide(None)
     terminal.hide("")
+    terminal.hide("a")
     assert terminal.printable("sk-1") == "sk-1"
     terminal.hide("sk-1")
     assert terminal.printable("a sk-1 b sk-1") == "a [key] b [key]"

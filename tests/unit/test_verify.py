@@ -603,7 +603,7 @@ def test_a_step_that_lacks_anything_is_a_hole(tmp_path: Path, what: str) -> None
 
 
 def test_one_ulp_of_what_is_no_float32_cannot_be_shown(tmp_path: Path) -> None:
-    """The first baseline's last logprob lies between two float32 values: the check fails, and is not incomplete."""
+    """A baseline's last logprob lies between two float32 values: the check fails, and is not incomplete."""
 
     def alter(trial: JSON, steps: JSON) -> JSON:
         if trial["family"] == "baseline":
