@@ -89,7 +89,7 @@ def server(model: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.mark.parametrize("name", TINY_NAMES)
 def test_a_real_server_loads_every_tiny_model(name: str, tmp_path: Path) -> None:
-    """Each generates sixteen tokens with ten logprobs each, finite and not the same token over and over."""
+    """Each generates sixteen tokens with ten logprobs each, finite and not the same ones over and over."""
     with start_embedded(resolve_model(name), LaunchSettings(slots=1), log_dir=tmp_path) as started:
         ids = tokenize(started, "The quick brown fox jumps over the lazy dog.")
         reply = ask(started, "POST", "/completion", REQUEST | {"prompt": ids})
@@ -98,7 +98,7 @@ def test_a_real_server_loads_every_tiny_model(name: str, tmp_path: Path) -> None
     assert all(len(step["top_logprobs"]) == 10 for step in steps)
     best = [step["top_logprobs"][0]["logprob"] for step in steps]
     assert all(math.isfinite(logprob) and -6 < logprob < 0 for logprob in best)
-    assert len(set(reply["tokens"])) >= 2
+    assert len(set(best)) >= 4
 
 
 def test_any_ascii_text_survives_tokenizing(server: OwnedServer) -> None:
