@@ -13,6 +13,7 @@ import numpy as np
 from audit.accuracy.bounds import Bounds, Triple
 from audit.accuracy.corpus import FRESH
 from audit.accuracy.metrics import METRICS, Measures
+from audit.accuracy.page import accuracy_page
 from audit.accuracy.predictions import evaluate, load_predictions
 from audit.accuracy.record import AccuracyRun, Included, Inputs, Measured
 from audit.errors import EvidenceError, UsageError
@@ -126,16 +127,18 @@ def _sources(run: AccuracyRun, included: list[Included]) -> list[dict[str, Any]]
 
 
 def check_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Compute the findings of a sealed check and its derived file, and write nothing.
+    """Compute the findings of a sealed check and its derived files, and write nothing.
 
     Raises: UsageError where this is no sealed check; EvidenceError where its facts contradict each other.
     """
-    data = canonical(findings(AccuracyRun.open(folder)))
-    return json.loads(data), {"findings.json": data}
+    run = AccuracyRun.open(folder)
+    data = canonical(findings(run))
+    found = json.loads(data)
+    return found, {"findings.json": data, **accuracy_page(run, found)}
 
 
 def derive_check(folder: Path) -> dict[str, Any]:
-    """Compute as `check_files` does, and write the file beside the record."""
+    """Compute as `check_files` does, and write the files beside the record."""
     found, files = check_files(folder)
     write_derived(folder, files)
     return found

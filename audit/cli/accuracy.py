@@ -183,7 +183,7 @@ def show_check(folder: Path, findings: dict[str, Any], *, as_json: bool) -> None
     from audit.accuracy.text import check_text
 
     show(json.dumps(findings, indent=1) if as_json else check_text(findings).removesuffix("\n"))
-    say(f"next: python3 -I -S scripts/verify.py {folder}")
+    say(f"wrote {folder / 'report.html'}; next: python3 -I -S scripts/verify.py {folder}")
 
 
 @app.command(name="reproduce", help="Capture a reference again from its record; exit 1 where a row differs.")

@@ -146,7 +146,7 @@ def show_compared(compared: "Compared", *, as_json: bool) -> None:
         return
     run = IdentityRun.open(compared.folder)
     show(identity_text(compared.findings, run.manifest, run.asked).removesuffix("\n"))
-    say(f"next: python3 -I -S scripts/verify.py {compared.folder}")
+    say(f"wrote {compared.folder / 'report.html'}; next: python3 -I -S scripts/verify.py {compared.folder}")
 
 
 @contextlib.contextmanager

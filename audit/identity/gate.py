@@ -20,6 +20,7 @@ from audit.identity.capture import capture_identity
 from audit.identity.evidence import IdentityRun
 from audit.identity.findings import identity_findings
 from audit.identity.order import IdentityOrder
+from audit.identity.page import identity_page
 from audit.identity.running import Build
 from audit.identity.source import built_from_source
 from audit.store import OMITTED, write_derived
@@ -138,7 +139,7 @@ def compare_builds(
 
 
 def identity_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Compute the findings of a sealed identity record and its derived file, and write nothing.
+    """Compute the findings of a sealed identity record and its derived files, and write nothing.
 
     Raises: UsageError where it is unsealed, or a copy without rows; EvidenceError where facts contradict each other.
     """
@@ -153,11 +154,11 @@ def identity_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             hint=f"verify it: python3 -I -S scripts/verify.py {folder}",
         )
     found = identity_findings(run)
-    return found, {"findings.json": canonical(found)}
+    return found, {"findings.json": canonical(found), **identity_page(run, found)}
 
 
 def derive_identity(folder: Path) -> dict[str, Any]:
-    """Compute as `identity_files` does, and write the file anew."""
+    """Compute as `identity_files` does, and write the files anew."""
     found, files = identity_files(folder)
     write_derived(folder, files)
     return found

@@ -27,10 +27,11 @@ RANKS = {
     "sitting": 7,
     "execution": 8,
     **dict.fromkeys(["capture", "resume"], 9),
-    **dict.fromkeys(["accuracy", "identity", "remedy", "report"], 10),
-    **dict.fromkeys(["derived", "lock"], 11),
-    "cli": 12,
-    "__main__": 13,  # it starts cli
+    "report": 10,
+    **dict.fromkeys(["accuracy", "identity", "remedy"], 11),
+    **dict.fromkeys(["derived", "lock"], 12),
+    "cli": 13,
+    "__main__": 14,  # it starts cli
 }
 # The order of the packages that are planted below, which stay as they are when a module of ours gets another rank.
 PLANTED = {"": 0, "errors": 0, "stream": 1, "client": 3, "plan": 3, "store": 3, "identity": 6, "cli": 7}
