@@ -122,9 +122,6 @@ def run_builds(
     """Make builds and models ready, compare, and return what was found."""
     from audit.identity.gate import choose_assets, compare_builds, ready
 
-    def say(text: str) -> None:
-        say(text)
-
     folder = out or Path("results/local") / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     choose_assets(choice, order)
     with ready(specs, repo=repo, keep=keep, say=say) as (builds, tree):

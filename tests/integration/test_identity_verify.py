@@ -41,7 +41,7 @@ def reseal(folder: Path) -> None:
         previous = hashlib.sha256(data).hexdigest()
         written += data
     (folder / "history.jsonl").write_bytes(written)
-    derived = {"findings.json"}
+    derived = {"findings.json", "report.html", "report.md"}
     for name, kept in (("SHA256SUMS", False), ("DERIVED.SHA256SUMS", True)):
         paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
         chosen = [path for path in paths if (path in derived) == kept and not path.endswith("SHA256SUMS")]
@@ -172,8 +172,7 @@ def test_an_edited_finding_is_found(original: Path, tmp_path: Path, edit: Callab
     found = json.loads(path.read_bytes())
     edit(found)
     path.write_bytes(canonical(found))
-    line = f"{hashlib.sha256(path.read_bytes()).hexdigest()}  findings.json\n"
-    (tmp_path / "r" / "DERIVED.SHA256SUMS").write_text(line, encoding="ascii")
+    reseal(tmp_path / "r")
     code, report = verify(tmp_path / "r")
     assert (code, {found["check"] for found in report["contradictions"]}) == (4, {"findings"})
 
