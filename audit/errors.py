@@ -5,6 +5,7 @@
     |   +-- PlanError    a plan or registration that cannot be run as written
     +-- ServerError      the system under test, or a server we tried to start, misbehaved (exit 2)
     |   +-- ReplyError   one reply that cannot be read as what was asked for
+    |       +-- RowsError  one with fewer rows than tokens
     +-- EvidenceError    stored facts contradict each other (exit 4)
 
 Each error carries a message that says what happened, where and with which value, and optionally a hint that says
@@ -17,6 +18,7 @@ __all__ = [
     "EvidenceError",
     "PlanError",
     "ReplyError",
+    "RowsError",
     "ServerError",
     "UsageError",
 ]
@@ -53,6 +55,10 @@ class ServerError(DeterminismError):
 
 class ReplyError(ServerError):
     """One reply cannot be read as what was asked for; its raw body is kept by the caller."""
+
+
+class RowsError(ReplyError):
+    """A reply has fewer rows than tokens, so that nobody can say which row is missing."""
 
 
 class EvidenceError(DeterminismError):

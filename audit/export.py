@@ -6,10 +6,12 @@ reader can still unfold it. Nothing is judged here.
 """
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from audit.errors import UsageError
+from audit.kind import kind_of
 from audit.plan import Plan
 from audit.record import Complete, Invoke
 from audit.store import OMITTED, SUMS, Run, write_derived
@@ -58,20 +60,28 @@ def export_digests(folder: Path, copy: Path) -> int:
     Raises: UsageError where the run is unsealed or a copy itself, or the copy exists; EvidenceError where facts
         contradict each other.
     """
-    run = Run.open(folder)
-    if run.seal is None:
+    if not (folder / SUMS).is_file():
         raise UsageError(f"{folder} is unsealed: its run did not end", hint="only a sealed run can be exported")
     if (folder / OMITTED).is_file():
         raise UsageError(f"{folder} is a copy that leaves files out", hint="export the run that it was made from")
-    sums = [line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines()]
+    if kind_of(folder) != "audit":
+        # A plan of another kind holds no words that are anybody's secret, and no digest needs the rows' bytes.
+        return _copy(folder, copy, lambda path: path.startswith("rows/"), plan=None)
+    run = Run.open(folder)
     bearing = _bears_words(run)
     hidden = {"plan.json", "registration/plan.json", "registration/plan.toml"}
-    omitted = {
-        path: f"sha256:{digest}"
-        for digest, path in sums
-        if path.startswith(("streams/", "rows/", "bodies/")) or path in bearing or path in hidden
-    }
-    listed = canonical({"format": FORMAT, "files": omitted, "plan": _without_words(run.plan)})
+
+    def leaves_out(path: str) -> bool:
+        return path.startswith(("streams/", "rows/", "bodies/")) or path in bearing or path in hidden
+
+    return _copy(folder, copy, leaves_out, plan=_without_words(run.plan))
+
+
+def _copy(folder: Path, copy: Path, leaves_out: Callable[[str], bool], *, plan: dict[str, Any] | None) -> int:
+    """Copy a sealed run without some of its files; `plan` stands in for plan.json where that is one of them."""
+    sums = [line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines()]
+    omitted = {path: f"sha256:{digest}" for digest, path in sums if leaves_out(path)}
+    listed = canonical({"format": FORMAT, "files": omitted, "plan": plan})
     derived = {name: (folder / name).read_bytes() for name in _DERIVED if (folder / name).is_file()}
     try:
         copy.mkdir(parents=True)

@@ -83,13 +83,15 @@ class History:
         """Return a monotonic time in nanoseconds since this process's anchor."""
         return monotonic_ns - self._anchor_ns
 
-    def append(self, line: Line) -> None:
+    def append(self, line: Line) -> Line:
         """Append a line, linked to the one before it, in the place of an incomplete one.
 
+        Returns: the line as it was written.
         Raises: UsageError where it cannot be written whole; what was written of it is cut when the run is taken up.
         """
         at_ns = self.since_anchor(time.monotonic_ns())
-        data = to_bytes(msgspec.structs.replace(line, n=self.count, prev=self.prev, at_ns=at_ns))
+        linked = msgspec.structs.replace(line, n=self.count, prev=self.prev, at_ns=at_ns)
+        data = to_bytes(linked)
         left = memoryview(data)
         try:
             while left:
@@ -102,6 +104,7 @@ class History:
         self.cut = 0
         self.prev = digest(data)
         self.count += 1
+        return linked
 
     def sync(self) -> None:
         """Wait until the history is on the medium.

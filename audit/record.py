@@ -13,6 +13,7 @@ from audit.stream import FORMAT, canonical
 
 __all__ = [
     "AnyLine",
+    "AnyManifest",
     "Attested",
     "Begin",
     "Complete",
@@ -93,11 +94,10 @@ class Registration(_Shape, frozen=True, kw_only=True):
     status: Literal["registered", "uncommitted", "changed", "overridden"]
 
 
-class Manifest(_Shape, frozen=True, kw_only=True):
-    """What was run, by which program, against which servers, on which machine."""
+class AnyManifest(_Shape, frozen=True, kw_only=True):
+    """What the manifests of all kinds have: what was run, by which program, on which machine."""
 
     format: int
-    kind: Literal["audit", "identity", "accuracy", "remedy"]
     plan: str
     registered: str
     registration: Registration | None
@@ -105,6 +105,12 @@ class Manifest(_Shape, frozen=True, kw_only=True):
     dependencies: dict[str, str]
     python: str
     machine: dict[str, Any]
+
+
+class Manifest(AnyManifest, frozen=True, kw_only=True):
+    """The manifest of an audit: against which servers it was run."""
+
+    kind: Literal["audit", "identity", "accuracy", "remedy"]
     servers: list[ServerEntry]
     prompts: dict[str, dict[str, str]]
 

@@ -12,10 +12,10 @@ from audit.plan import Plan, seed
 from audit.stream import canonical
 from audit.trial import Trial
 
-__all__ = ["request_body"]
+__all__ = ["NEUTRAL", "request_body", "token_grammar"]
 
 # Every sampler field is sent, so that no default of the server or of the model file can take part.
-_NEUTRAL: dict[str, Any] = {
+NEUTRAL: dict[str, Any] = {
     "dry_allowed_length": 2,
     "dry_base": 1.75,
     "dry_multiplier": 0.0,
@@ -43,6 +43,11 @@ _NEUTRAL: dict[str, Any] = {
     "xtc_probability": 0.0,
     "xtc_threshold": 0.1,
 }
+
+
+def token_grammar(forced: Sequence[int]) -> str:
+    """Return a grammar that admits exactly these ids, in this order."""
+    return "root ::= " + " ".join(f"<[{token}]>" for token in forced)
 
 
 def request_body(
@@ -74,9 +79,9 @@ def request_body(
         trial.sampling
     ]
     return canonical({
-        **_NEUTRAL,
+        **NEUTRAL,
         "cache_prompt": trial.cache,
-        "grammar": "root ::= " + " ".join(f"<[{token}]>" for token in forced) if trial.form == "forced" else "",
+        "grammar": token_grammar(forced) if trial.form == "forced" else "",
         "id_slot": trial.slot,
         "min_p": plan.sampling.min_p if sampled else 0.0,
         "n_predict": 1 if trial.form == "prefixes" else trial.steps,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from audit.client import Address, Client, Exchange
+from audit.client import Address, Client
 from audit.errors import ReplyError, ServerError
 from audit.plan import Plan
 from audit.record import (
@@ -30,9 +30,10 @@ from audit.replies import keep_reply
 from audit.request import request_body
 from audit.schedule import Pace, wave
 from audit.server import attest, observe
+from audit.spool import Sent, Spool
 from audit.store import RunWriter
 from audit.trial import Trial, Unit
-from audit.wire import EventSink, Parsed, error_message, read_whole
+from audit.wire import EventSink, Parsed, error_message
 
 __all__ = ["Owned", "Sitting", "Target", "declared_by"]
 
@@ -66,16 +67,6 @@ class Target:
 def declared_by(target: Target) -> dict[str, Any] | None:
     """Return what is declared of a server: by us where it is ours, else by its operator."""
     return target.owned.declaration() if target.owned is not None else target.declaration
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """One request that was sent, and its kept answer."""
-
-    trial: Trial
-    part: int
-    exchange: Exchange
-    sink: EventSink | None
 
 
 @dataclass(kw_only=True)
@@ -164,8 +155,9 @@ class Sitting:
             return skip("slots", unit.slots_needed, self.attested.slots)
         if self.target.owned is None and (unit.restart or unit.trials[0].condition == "first_request"):
             return skip("not owned")
-        needed = [t.reference for t in unit.trials if t.form != "plain" or (unit.staggered and t.role == "measured")]
-        if any(reference not in self.replies for reference in needed):
+        forms = [t.reference for t in unit.trials if t.form != "plain"]
+        times = [t.reference for t in unit.trials if unit.staggered and t.role == "measured"]
+        if any(reference not in self.tokens for reference in forms) or any(one not in self.replies for one in times):
             return skip("no reference")
         return None
 
@@ -211,11 +203,11 @@ class Sitting:
             )
             bodies = [self._invoke(trial, unit, block, attempt, 0) for trial in unit.trials]
             jobs: list[Callable[[], Any]] = [
-                lambda client=client, trial=trial, body=body: self._send(client, trial, 0, body)  # type: ignore[misc]
+                lambda client=client, trial=trial, body=body: self._send(client, trial, 0, body, later=True)  # type: ignore[misc]
                 for client, trial, body in zip(clients, unit.trials, bodies, strict=True)
             ]
             # Replies are read after the wave: decoding one would delay the clock of the next.
-            sent: list[_Sent] = await wave(jobs, delays_ns=delays_ns)
+            sent: list[Sent] = await wave(jobs, delays_ns=delays_ns)
         finally:
             await asyncio.gather(*(client.__aexit__(None, None, None) for client in clients))
         sent.sort(key=lambda item: item.exchange.last_byte_ns or 0)
@@ -267,15 +259,19 @@ class Sitting:
         )
         return body
 
-    async def _send(self, client: Client, trial: Trial, part: int, body: bytes) -> _Sent:
+    async def _send(self, client: Client, trial: Trial, part: int, body: bytes, *, later: bool = False) -> Sent:
+        """Send a request; a streamed reply is read as it comes, or with `later` kept to be read after the wave."""
         if not trial.streamed:
-            return _Sent(trial, part, await client.post(COMPLETION, body), None)
+            return Sent(trial, part, await client.post(COMPLETION, body))
         sink = EventSink(vocabulary=self.attested.vocabulary if trial.n_probs == "vocabulary" else None)
+        if later:
+            spool = Spool()
+            return Sent(trial, part, await client.post(COMPLETION, body, sink=spool), sink, spool)
         # llama-server often closes a connection after a streamed reply although it promises to keep it.
         async with Client(self.target.address, timeout_s=self.plan.timeout_s) as own:
-            return _Sent(trial, part, await own.post(COMPLETION, body, sink=sink), sink)
+            return Sent(trial, part, await own.post(COMPLETION, body, sink=sink), sink)
 
-    def _complete(self, sent: _Sent, unit: Unit, attempt: int, before: Sequence[Parsed]) -> Parsed | None:
+    def _complete(self, sent: Sent, unit: Unit, attempt: int, before: Sequence[Parsed]) -> Parsed | None:
         """Read a reply and write down what became of it; None where it failed."""
         exchange, trial = sent.exchange, sent.trial
         failure, parsed, reply = exchange.failure, None, None
@@ -283,11 +279,12 @@ class Sitting:
             failure = ("status", error_message(exchange.body))
         if failure is None:
             try:
-                parsed = read_whole(exchange.body) if sent.sink is None else sent.sink.finish()
+                parsed = sent.read()
                 joined = [*before, parsed] if trial.form == "prefixes" and sent.part == trial.steps - 1 else []
                 reply = keep_reply(parsed, trial, joined, plan=self.plan, writer=self.writer)
             except ReplyError as error:
                 failure, parsed = ("refused" if sent.sink is None else "stream_error", error.message), None
+        sent.close()
         kept = self.writer.put("bodies", exchange.body) if failure is not None and exchange.body else None
         since = self.writer.since_anchor
         self.writer.append(

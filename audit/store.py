@@ -8,26 +8,26 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
 from audit.errors import EvidenceError, UsageError
 from audit.history import HISTORY, History
 from audit.plan import Plan
-from audit.record import Begin, Line, Manifest, line_from_bytes, to_bytes
+from audit.record import AnyLine, AnyManifest, Begin, Line, Manifest, line_from_bytes, to_bytes
 from audit.rows import Rows
 from audit.stream import FORMAT, Stream, digest
 
-__all__ = ["DERIVED_SUMS", "OMITTED", "PARTIAL", "STORES", "SUMS", "Run", "RunWriter", "write_derived"]
+__all__ = ["DERIVED_SUMS", "OMITTED", "PARTIAL", "STORES", "SUMS", "Folder", "Run", "RunWriter", "write_derived"]
 
 SUMS = "SHA256SUMS"
 DERIVED_SUMS = "DERIVED.SHA256SUMS"
 OMITTED = "omitted.json"
-STORES = {"streams": ".jsonl", "rows": ".f32", "facts": ".json", "bodies": ""}
+STORES = {"streams": ".jsonl", "rows": ".f32", "metrics": ".jsonl", "facts": ".json", "bodies": ""}
 PARTIAL = ".partial"
 _STREAMS_KEPT = 1024
 
@@ -95,14 +95,8 @@ class RunWriter:
         """Return a monotonic time in nanoseconds since this process's anchor."""
         return self._history.since_anchor(monotonic_ns)
 
-    def begin(self, manifest: Manifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
-        """Write plan, registered files, manifest and the first line.
-
-        Args:
-            manifest: the manifest.
-            plan: the resolved plan.json.
-            registration: the registered files by name; empty without a registration.
-        """
+    def begin(self, manifest: AnyManifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
+        """Write the resolved plan.json, the registered files by name, manifest and the first line."""
         _write_new(self.folder / "plan.json", plan)
         if registration:
             (self.folder / "registration").mkdir()
@@ -117,16 +111,16 @@ class RunWriter:
         self._history.prev = manifest
         self.append(Begin(process=0, wall_ns=time.time_ns()))
 
-    def append(self, line: Line) -> None:
-        """Append a line, linked to the one before it."""
-        self._history.append(line)
+    def append(self, line: Line) -> Line:
+        """Append a line, linked to the one before it, and return it as it was written."""
+        return self._history.append(line)
 
     def sync(self) -> None:
         """Wait until the history is on the medium."""
         self._history.sync()
 
     def put(self, kind: str, data: bytes) -> str:
-        """Store bytes under their digest in `streams`, `rows`, `facts` or `bodies`, once.
+        """Store bytes under their digest in `streams`, `rows`, `metrics`, `facts` or `bodies`, once.
 
         Returns: the digest.
         """
@@ -188,8 +182,18 @@ def _listed(path: Path) -> dict[str, str]:
         raise EvidenceError(f"{path} is no list of digests and files") from error
 
 
-class Run:
-    """A run folder, read; digests are checked as things are read, and a mismatch is an EvidenceError."""
+M = TypeVar("M", bound=AnyManifest)
+L = TypeVar("L", bound=Line)
+
+
+class Folder(Generic[M, L]):
+    """A run folder of some kind, read; digests are checked as things are read, and a mismatch is an EvidenceError.
+
+    A subclass names the shape of its manifest and says how a line of its history is read.
+    """
+
+    manifest_type: type[M]
+    read_line: Callable[[bytes], L]
 
     def __init__(self, folder: Path) -> None:
         """Open the folder and read the manifest.
@@ -200,34 +204,30 @@ class Run:
         self._stream = lru_cache(maxsize=_STREAMS_KEPT)(self._read_stream)
         path = folder / "manifest.json"
         if not path.is_file():
-            raise UsageError(
-                f"{folder} is no run: it holds no manifest.json", hint="give the folder that `run` printed"
-            )
+            hint = "give the folder that `run` printed"
+            raise UsageError(f"{folder} is no run: it holds no manifest.json", hint=hint)
         self._manifest_bytes = path.read_bytes()
         try:
             # Another format may have other fields, so it is looked at before the rest.
             found = msgspec.json.decode(self._manifest_bytes, type=_Format).format
             if found != FORMAT:
                 raise UsageError(f"{path} has format {found}, this program reads format {FORMAT}")
-            self.manifest = msgspec.json.decode(self._manifest_bytes, type=Manifest)
+            self.manifest: M = msgspec.json.decode(self._manifest_bytes, type=self.manifest_type)
         except (msgspec.DecodeError, RecursionError) as error:
             raise EvidenceError(f"{path}: {error}") from error
 
-    @cached_property
-    def plan(self) -> Plan:
-        """The plan that was executed.
+    def plan_bytes(self) -> bytes:
+        """Return plan.json.
 
-        Raises: UsageError for an exported copy, which leaves it out; EvidenceError where it is another.
+        Raises: UsageError for a copy that leaves it out; EvidenceError where it is another than the manifest names.
         """
         if (self.folder / OMITTED).is_file() and not (self.folder / "plan.json").is_file():
-            raise UsageError(
-                f"{self.folder} is an exported copy without its plan and its streams",
-                hint=f"verify it: python3 -I -S scripts/verify.py {self.folder}",
-            )
+            hint = f"verify it: python3 -I -S scripts/verify.py {self.folder}"
+            raise UsageError(f"{self.folder} is an exported copy without its plan and its streams", hint=hint)
         data = _read(self.folder / "plan.json")
         if digest(data) != self.manifest.plan:
             raise EvidenceError(f"{self.folder}/plan.json is not the plan that the manifest names")
-        return Plan.parse(msgspec.json.decode(data), name="plan.json")
+        return data
 
     @cached_property
     def seal(self) -> str | None:
@@ -248,7 +248,7 @@ class Run:
                 raise EvidenceError(f"{self.folder}/{name} is not the file that was sealed")
         return digest(data)
 
-    def lines(self, *, cut: bool = False) -> Iterator[Line]:
+    def lines(self, *, cut: bool = False) -> Iterator[L]:
         """Yield the history, checking number and chain; with `cut` without an incomplete last line.
 
         Raises: EvidenceError at the first line that does not follow from the one before.
@@ -263,13 +263,14 @@ class Run:
                     if cut:
                         return
                     raise EvidenceError(f"{self.folder}/{HISTORY}: line {number} is incomplete")
-                line = line_from_bytes(data)
+                line = type(self).read_line(data)
                 if line.n != number or line.prev != prev:
                     raise EvidenceError(f"{self.folder}/{HISTORY}: line {number} does not follow the one before")
                 prev = digest(data)
                 yield line
 
-    def _read(self, kind: str, name: str) -> bytes:
+    def stored(self, kind: str, name: str) -> bytes:
+        """Return the bytes of a store by their digest."""
         path = self.folder / kind / (name.removeprefix("sha256:") + STORES[kind])
         data = _read(path)
         if digest(data) != name:
@@ -285,15 +286,15 @@ class Run:
         return self._stream(name)
 
     def _read_stream(self, name: str) -> Stream:
-        return Stream.from_bytes(self._read("streams", name))
+        return Stream.from_bytes(self.stored("streams", name))
 
     def rows(self, name: str, shape: tuple[int, int]) -> Rows:
         """Read rows by the digest of their file."""
-        return Rows.from_bytes(self._read("rows", name), shape)
+        return Rows.from_bytes(self.stored("rows", name), shape)
 
     def fact(self, name: str) -> Any:  # noqa: ANN401 - any JSON value
         """Read a fact by its digest."""
-        return msgspec.json.decode(self._read("facts", name))
+        return msgspec.json.decode(self.stored("facts", name))
 
     def registration(self) -> dict[str, bytes]:
         """Return the registered files by name, without what this copy leaves out; empty without a registration.
@@ -312,6 +313,21 @@ class Run:
     def open(cls, folder: Path) -> Self:
         """Open a run folder."""
         return cls(folder)
+
+
+class Run(Folder[Manifest, AnyLine]):
+    """The folder of an audit."""
+
+    manifest_type = Manifest
+    read_line = staticmethod(line_from_bytes)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that was executed.
+
+        Raises: UsageError for an exported copy, which leaves it out; EvidenceError where it is another.
+        """
+        return Plan.parse(msgspec.json.decode(self.plan_bytes()), name="plan.json")
 
 
 def write_derived(folder: Path, files: dict[str, bytes]) -> None:

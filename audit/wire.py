@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.errors import EvidenceError, ReplyError
+from audit.errors import EvidenceError, ReplyError, RowsError
 from audit.rows import row_of
 from audit.stream import Step
 
@@ -333,7 +333,7 @@ class EventSink:
         tokens = tuple(gathered.tokens)
         if gathered.vocabulary is not None:
             if len(gathered.rows) != len(tokens):
-                raise ReplyError(f"{len(gathered.rows)} rows came for {len(tokens)} tokens")
+                raise RowsError(f"{len(gathered.rows)} rows came for {len(tokens)} tokens")
             rows = np.stack(gathered.rows) if gathered.rows else np.empty((0, gathered.vocabulary), np.float32)
             return Parsed(gathered.last, tokens, (), rows, gathered.counts.above_zero, gathered.counts.saturated)
         steps = _aligned(gathered.tokens, gathered.entries, gathered.counts)

@@ -15,17 +15,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+from audit.kind import kind_of
+from audit.store import DERIVED_SUMS as SUMS
+from audit.store import OMITTED
+
 REPOSITORY = Path(__file__).resolve().parents[1]
-SUMS = "DERIVED.SHA256SUMS"
 # A locale with a decimal comma where this machine has one, a zone a day ahead, and another order of every set.
 LOCALE = "de_DE.utf8"
 SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "PYTHONHASHSEED": "4711"}
 RENDER = """
 import json, locale, sys
 from pathlib import Path
-from audit.report import derived_files
+from audit.derived import files_of
 locale.setlocale(locale.LC_ALL, "")
-_, files = derived_files(Path(sys.argv[1]), with_steps=sys.argv[2] == "steps")
+_, files = files_of(Path(sys.argv[1]), with_steps=sys.argv[2] == "steps")
 json.dump({name: data.decode("utf-8") for name, data in files.items()}, sys.stdout)
 """
 
@@ -60,8 +63,12 @@ def check(folder: Path) -> list[str]:
 
 
 def runs(results: Path) -> list[Path]:
-    """Return the stored runs that hold derived files."""
-    return sorted(path.parent for path in results.glob(f"*/{SUMS}") if path.parent.name != "local")
+    """Return the stored runs whose derived files follow from what is there.
+
+    Of copies that leave files out these are those of kind accuracy, whose metrics are evidence and stay.
+    """
+    found = (path.parent for path in results.glob(f"*/{SUMS}") if path.parent.name != "local")
+    return sorted(run for run in found if not (run / OMITTED).is_file() or kind_of(run) == "accuracy")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -73,9 +80,10 @@ def main(arguments: list[str] | None = None) -> int:
     failed = 0
     for folder in options.run or runs(REPOSITORY / "results"):
         if options.write:
-            from audit.report import derive  # noqa: PLC0415 - only to write
+            from audit.derived import files_of  # noqa: PLC0415 - only to write
+            from audit.store import write_derived  # noqa: PLC0415 - only to write
 
-            derive(folder, with_steps=(folder / "steps.csv").is_file())
+            write_derived(folder, files_of(folder, with_steps=(folder / "steps.csv").is_file())[1])
         differing = check(folder)
         failed += bool(differing)
         print(f"{'FAIL' if differing else 'ok  '}  {folder.name}: {', '.join(differing) or 'byte for byte'}")

@@ -25,8 +25,8 @@ from typing import Any
 from audit.capture import capture
 from audit.client import Address
 from audit.fake import FakeSettings, FakeThread
+from audit.lock import write_resolved
 from audit.prereg.choose import chosen_order
-from audit.prereg.template import write_resolved
 from audit.report import derived_files
 from audit.sitting import Target
 from audit.store import write_derived

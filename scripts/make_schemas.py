@@ -1,8 +1,8 @@
 """Write the JSON Schema of each stored file that has a model into schemas/, one file each.
 
-In: the shapes of audit/record.py, audit/finding.py, audit/plan.py and audit/prereg. Out: schemas/*.schema.json. The
-test of this name fails where one is not up to date, and validates stored runs with them. A schema says less than
-docs/reference/record.md: it knows types and fields, not what must agree with what.
+In: the shapes of audit/record.py, audit/finding.py, audit/plan.py, audit/prereg, audit/identity and audit/accuracy.
+Out: schemas/*.schema.json. The test of this name fails where one is not up to date, and validates stored runs with
+them. A schema says less than docs/reference/record.md: it knows types and fields, not what must agree with what.
 
     python scripts/make_schemas.py [--check]
 """
@@ -17,10 +17,17 @@ from typing import Any, get_args
 
 import msgspec
 
+from audit.accuracy.bounds import Bounds
+from audit.accuracy.corpus import Corpus
+from audit.accuracy.plan import AccuracyPlan
+from audit.accuracy.record import AnyAccuracyLine
 from audit.finding import Findings
+from audit.identity.order import IdentityPredictions
+from audit.identity.plan import IdentityPlan
+from audit.identity.record import CaptureLine, IdentityManifest, ProcessLine
 from audit.plan import Plan
 from audit.prereg import Predictions
-from audit.record import AnyLine, Manifest, PromptFact
+from audit.record import Manifest, PromptFact
 
 FOLDER = Path(__file__).resolve().parents[1] / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -28,13 +35,20 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return each schema by the name of what it describes."""
-    lines = {line.__struct_config__.tag: msgspec.json.schema(line) for line in get_args(AnyLine)}
+    kinds = (*get_args(AnyAccuracyLine), ProcessLine, CaptureLine)
+    lines = {line.__struct_config__.tag: msgspec.json.schema(line) for line in kinds}
     return {
+        "accuracy-bounds": msgspec.json.schema(Bounds),
+        "accuracy-corpus": msgspec.json.schema(Corpus),
+        "accuracy-plan": AccuracyPlan.model_json_schema(mode="serialization"),
         "findings": msgspec.json.schema(Findings),
         "manifest": msgspec.json.schema(Manifest),
         "plan": Plan.model_json_schema(mode="serialization"),
         "predictions": Predictions.model_json_schema(mode="serialization"),
         "prompt": msgspec.json.schema(PromptFact),
+        "identity-manifest": msgspec.json.schema(IdentityManifest),
+        "identity-plan": IdentityPlan.model_json_schema(mode="serialization"),
+        "identity-predictions": IdentityPredictions.model_json_schema(mode="serialization"),
         **{f"history-{tag}": schema for tag, schema in lines.items()},
     }
 

@@ -22,6 +22,7 @@ from audit.compare import first_difference
 from audit.fake import FakeSettings, Faults
 from audit.fake.numbers import planted
 from audit.plan import Plan
+from audit.record import Complete
 from audit.store import Run
 from scripts.fault_cases.plans import CONTROLS, PROMPTS, requests
 from scripts.fault_cases.running import Judged, judge, record, verifier
@@ -100,9 +101,11 @@ def _located(folder: Path, plan: Plan, streams: dict[str, str], seed: int) -> in
     run, located = Run.open(folder), 0
     ordinals = {trial: index for index, (trial, _) in enumerate(requests(plan))}
     reference = next(
-        line for line in run.lines() if getattr(line, "trial", "") == "baseline/greedy/a" and hasattr(line, "reply")
+        line.reply.logprob
+        for line in run.lines()
+        if isinstance(line, Complete) and line.trial == "baseline/greedy/a" and line.reply is not None
     )
-    base = run.stream(reference.reply.logprob)
+    base = run.stream(reference or "")
     base_steps = [[step.token, step.logprob, [list(entry) for entry in step.top]] for step in base.steps]
     for trial, name in streams.items():
         step, rank = planted(seed, ordinals[trial], steps=STEPS, n_probs=N_PROBS)

@@ -106,6 +106,14 @@ JUDGEMENTS = {
     "length": "trials of at least 8 steps on both sides",
     "solo slot": "wave trials on a slot that agrees with the baseline when alone",
 }
+# What a record of kind accuracy adds to the first list.
+COMPARISONS = {
+    "corpus": "statements of the corpus: members, splits, digests of sequences",
+    "captures": "captures that are complete, of one build a side, and under the plan of the check",
+    "inputs": "input files that were the same before and after",
+    "bounds": "bounds that follow from calibration rows and were known to each capture that had to know them",
+    "metrics": "metrics that are complete, and follow from the rows where these are here",
+}
 DISABLED: set[str] = set()
 
 
@@ -298,7 +306,7 @@ for kind_name, kind_text in {
     "machine": "cpu:str? cores:int? kernel:str? memory_bytes:int? cpu_flags:flags",
     "server": "label:str owned:bool declaration:digest? attested:attested",
     "manifest": "format:int plan:digest registered:digest python:str registration:registration? program:program "
-    "dependencies:{str} machine:machine prompts:{{digest}} servers:[server] kind:=audit",
+    "dependencies:{str} machine:machine prompts:{{digest}} servers:[server] kind:=audit|accuracy",
     "turn": "role:str content:str",
     "prompt": "text:str? tokens:int? steps:int? ids:[int]? chat:[turn]?",
     "sampling": "temperature:number top_k:int top_p:number min_p:number",
@@ -344,13 +352,13 @@ SHAPES = {kind: fields("line:str n:int prev:digest at_ns:int " + text) for kind,
 
 EVIDENCE = re.compile(
     r"manifest\.json|plan\.json|history\.jsonl|registration/[A-Za-z0-9_][A-Za-z0-9_.-]*"
-    r"|streams/H\.jsonl|rows/H\.f32|facts/H\.json|bodies/H".replace("H", HEX.pattern)
+    r"|streams/H\.jsonl|rows/H\.f32|metrics/H\.jsonl|facts/H\.json|bodies/H".replace("H", HEX.pattern)
 )
 DERIVED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-SUFFIXES = {"streams": ".jsonl", "rows": ".f32", "facts": ".json", "bodies": ""}
+SUFFIXES = {"streams": ".jsonl", "rows": ".f32", "metrics": ".jsonl", "facts": ".json", "bodies": ""}
 LISTS = ("SHA256SUMS", "DERIVED.SHA256SUMS", "omitted.json")
 STORES = tuple(folder + "/" for folder in SUFFIXES)
-MAY_BE_OMITTED = (*STORES, "registration/", "plan.json")
+MAY_BE_OMITTED = (*(store for store in STORES if store != "metrics/"), "registration/", "plan.json")
 SENTINEL = -3.4028234663852886e38
 
 
@@ -425,6 +433,11 @@ class Run:
         whole = not re.search("[\ud800-\udfff]", text)
         self.ledger.need("shape", whole, "half a surrogate pair in {}", ascii(text)[:80])
         return digest(text.replace(" ", "").encode())  # some echoes drop the spaces before punctuation
+
+    def teacher(self, server: Server, trial: Trial) -> JSON:
+        """Return the ids that a trial forces or appends: its reference's; None where they are not here."""
+        stream = self.stream(server.replies.get(trial.reference, {}).get("logprob"))
+        return None if stream is None else stream.ids
 
 
 @functools.lru_cache(maxsize=256)
@@ -567,27 +580,35 @@ def is_top_k(token: int, own: float, entries: list[JSON], count: int) -> bool:
 REGISTERED = ("PREREG.md", "plan.json", "plan.toml", "predictions.json")
 
 
-def load(run: Run) -> None:
-    """Read manifest, plan and registration, unfold the plan, and check what they say of each other."""
-    ledger = run.ledger
-    manifest = decode(run.read("manifest.json"), "manifest.json", ledger)
-    known_format(manifest, "manifest.json", ledger)
-    if type(manifest.get("kind")) is str and manifest["kind"] in ("identity", "accuracy", "remedy"):
-        raise ForeignError(f"kind {manifest['kind']} is not known to this verifier")
-    run.manifest = require(manifest, KINDS["manifest"], "manifest.json", ledger)
-    plan = run.plan if "plan.json" in run.omitted else decode(run.read("plan.json"), "plan.json", ledger)
-    known_format(plan, "plan.json", ledger)
-    run.plan = require(plan, KINDS["plan"], "plan.json", ledger)
+def check_manifest(run: Run) -> None:
+    """Check what the manifest says of plan and servers."""
+    ledger, manifest = run.ledger, require(run.manifest, KINDS["manifest"], "manifest.json", run.ledger)
     ledger.hold("manifest", manifest["plan"] == "sha256:" + run.seal["plan.json"], "its plan is not plan.json")
+    labels = [server["label"] for server in manifest["servers"]]
+    ledger.need("manifest", len(set(labels)) == len(labels), "servers: one twice: {}", labels)
+    ledger.need("manifest", set(labels) == set(manifest["prompts"]), "prompts are of other servers: {}", labels)
+
+
+def settle_registration(run: Run) -> None:
+    """Check that the registered digest follows from the registered files, or from the plan where there are none."""
+    ledger, manifest = run.ledger, run.manifest
     registration = manifest["registration"]
     registered = manifest["plan"] if registration is None else check_registration(run, registration)
     sealed = {path for path in run.seal if path.startswith("registration/")}
     files = registration["files"] if registration else {}
     ledger.hold("manifest", sealed == {f"registration/{name}" for name in files}, "registered files: {}", sealed)
     ledger.hold("manifest", manifest["registered"] == registered, "registered digest: it follows {}", registered)
-    labels = [server["label"] for server in manifest["servers"]]
-    ledger.need("manifest", labels and len(set(labels)) == len(labels), "servers: none, or one twice: {}", labels)
-    ledger.need("manifest", set(labels) == set(manifest["prompts"]), "prompts are of other servers: {}", labels)
+
+
+def load(run: Run) -> None:
+    """Read manifest, plan and registration, unfold the plan, and check what they say of each other."""
+    ledger, manifest = run.ledger, run.manifest
+    check_manifest(run)
+    plan = run.plan if "plan.json" in run.omitted else decode(run.read("plan.json"), "plan.json", ledger)
+    known_format(plan, "plan.json", ledger)
+    run.plan = require(plan, KINDS["plan"], "plan.json", ledger)
+    settle_registration(run)
+    ledger.need("manifest", manifest["servers"], "servers: none")
     run.order = unfold(run.plan, manifest["registered"], ledger)
     for place, unit in enumerate(run.order):
         unit.place, run.units[unit.id] = place, unit
@@ -627,7 +648,8 @@ def check_registration(run: Run, registration: JSON) -> str:
         where = "registration/predictions.json"
         predictions = decode(run.read(where), where, ledger, canonical=False)
         known_format(predictions, where, ledger)
-        run.predictions = require(predictions, KINDS["predictions"], where, ledger)["predictions"]
+        named = {"audit": "predictions", "identity": "claims", "accuracy": "expectations"}[run.manifest["kind"]]
+        run.predictions = require(predictions, KINDS[named], where, ledger)["predictions"]
         ids = [prediction["id"] for prediction in run.predictions]
         ledger.need("registration", len(set(ids)) == len(ids), "an id of a prediction stands twice: {}", ids)
     return run.manifest["plan"] if overridden else registered
@@ -949,17 +971,17 @@ def request_of(run: Run, server: Server, trial: Trial, part: int) -> tuple[dict[
     if trial.half and ids is not None:
         ids = ids[: len(ids) // 2]
     if trial.forced or trial.prefixes:
-        stream = run.stream(server.replies.get(trial.reference, {}).get("logprob"))
-        complete = complete and stream is not None
-        if stream is not None and trial.forced:
-            grammar = "root ::= " + " ".join(f"<[{token}]>" for token in stream.ids)
-        elif stream is not None and ids is not None:
-            ids = ids + stream.ids[:part]
+        teacher = run.teacher(server, trial)
+        complete = complete and teacher is not None
+        if teacher is not None and trial.forced:
+            grammar = "root ::= " + " ".join(f"<[{token}]>" for token in teacher)
+        elif teacher is not None and ids is not None:
+            ids = ids + teacher[:part]
     seed = int(bare(f"{run.manifest['registered']}seed{trial.group}".encode())[:8], 16)
     body = {**REQUEST, **(plan["sampling"] if trial.seeded else GREEDY)}
     body.update(cache_prompt=trial.cache, grammar=grammar, id_slot=trial.slot, n_predict=trial.steps, prompt=ids)
     body.update(n_probs=n_probs_of(run, server, trial), seed=seed % (2**32 - 1))
-    body["stream"] = trial.family in ("canary", "stream_vs_whole")
+    body["stream"] = trial.family in ("canary", "stream_vs_whole", "rows", "bare")
     if trial.family == "control_temperature":
         body["temperature"] = plan["control_temperature"]
     return body, complete
@@ -967,8 +989,8 @@ def request_of(run: Run, server: Server, trial: Trial, part: int) -> tuple[dict[
 
 def n_probs_of(run: Run, server: Server, trial: Trial) -> int:
     """Return how many logprobs a step a trial asks for."""
-    own = {"canary": server.attested["vocabulary"], "without_logprobs": 0}
-    return int(own.get(trial.family, run.plan["n_probs"]))
+    own = {"without_logprobs": 0, "bare": 0, **dict.fromkeys(("canary", "rows"), server.attested["vocabulary"])}
+    return int(own[trial.family] if trial.family in own else run.plan["n_probs"])
 
 
 # 6. The history, line by line. ----------------------------------------------------------------------------------------
@@ -1027,7 +1049,7 @@ class Server:
 def delays(unit: Unit, server: Server) -> list[float] | None:
     """Return when the members of a wave are to start, in nanoseconds after its release; None: who knows."""
     first, count = unit.trials[0], len(unit.trials)
-    if unit.family == "cross_batch_together":
+    if unit.family in ("cross_batch_together", "batch"):
         return [2e6, *[0.0] * (count - 1)]
     if unit.family == "cross_batch_staggered":
         reply = server.replies.get(first.reference)
@@ -1040,6 +1062,8 @@ def delays(unit: Unit, server: Server) -> list[float] | None:
 
 class Walk:
     """Reads the history once, from its first line to its last, and fills the servers of a run."""
+
+    shapes: JSON = SHAPES
 
     def __init__(self, run: Run) -> None:
         self.run, self.ledger = run, run.ledger
@@ -1060,8 +1084,8 @@ class Walk:
             where, self.n = f"history.jsonl line {n}", n
             line = decode(raw + b"\n", where, ledger)
             kind = str(line.get("line")) if type(line) is dict else ""
-            ledger.need("shape", kind in SHAPES, "{}: unknown kind {!r}", where, kind)
-            require(line, SHAPES[kind], where, ledger)
+            ledger.need("shape", kind in self.shapes, "{}: unknown kind {!r}", where, kind)
+            require(line, self.shapes[kind], where, ledger)
             chained = line["n"] == n and line["prev"] == previous
             found = line["n"], line["prev"], previous
             ledger.hold("chain", chained, "{}: n is {}, and prev {} should be {}", where, *found)
@@ -1233,7 +1257,7 @@ class Walk:
     def reply(self, line: JSON, server: Server, attempt: Attempt) -> None:
         """Check a reply's digests and counts against the store, and its echo against the request."""
         run, ledger, reply, trial = self.run, self.ledger, line["reply"], self.run.trials[line["trial"]]
-        if trial.family == "canary":
+        if trial.family in ("canary", "rows"):
             check_rows(run, server, reply, f"line {self.n}")
             server.canaries.add(reply["rows"]["file"])
         else:
@@ -1272,6 +1296,10 @@ class Walk:
         if drafted or said.get("post_sampling_probs") is True:
             attempt.unsupported.add(trial.id)
 
+    def whole(self, attempt: Attempt) -> bool:
+        """Tell whether an attempt is one after which there is no other."""
+        return all(map(attempt.complete, attempt.unit.trials))
+
     def unit(self, line: JSON) -> Unit:
         """Return the unit that a line names."""
         unit = self.run.units.get(line["unit"])
@@ -1297,7 +1325,7 @@ class Walk:
         due = {tried[-1].number + 1, tried[-1].number + bool(tried[-1].invokes)} if tried else {0}
         ledger.hold("attempts", number in due, "line {}: attempt {} of {}, due is {}", self.n, number, unit.id, due)
         here = [old for old in tried if old.process == self.process]
-        enough = len(here) >= self.run.plan["attempts"] or any(all(map(old.complete, unit.trials)) for old in here)
+        enough = len(here) >= self.run.plan["attempts"] or any(self.whole(old) for old in here)
         if tried and tried[-1].process != self.process:
             enough = unit.family not in ("canary", "baseline") and unit.block not in server.again
         ledger.hold("attempts", not enough, "line {}: {} is tried again though it was not due", self.n, unit.id)
@@ -1333,6 +1361,14 @@ def check_joined(run: Run, replies: list[JSON], joined: JSON, where: str) -> Non
     run.ledger.hold("streams", same, "{}: the joined stream is not its parts in order", where)
 
 
+def floats(data: bytes) -> array[float]:
+    """Return little-endian float32 values."""
+    values = array("f", data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
 def check_rows(run: Run, server: Server, reply: JSON, where: str) -> None:
     """Check the digests and counts of a reply against the bytes of its rows."""
     ledger, rows = run.ledger, reply["rows"]
@@ -1348,9 +1384,7 @@ def check_rows(run: Run, server: Server, reply: JSON, where: str) -> None:
     digests = [digest(data[start : start + size]) for start in range(0, len(data), size)]
     same = digests == rows["digests"] and len(data) == size * reply["steps"]
     ledger.need("rows", same, "{}: the bytes are other rows", where)
-    values = array("f", data)
-    if sys.byteorder == "big":
-        values.byteswap()
+    values = floats(data)
     saturated = values.count(0.0) + values.count(SENTINEL)
     counts = [sum(value > 0.0 for value in values), saturated]
     ledger.hold("rows", max(values) <= array("f", [1e-3])[0], "{}: a logprob far above zero", where)
@@ -2058,7 +2092,7 @@ def sensitivity(judge: Judge) -> tuple[bool | None, bool | None]:
     return seen and digest(b"".join(map(encode, [head, *moved]))) != wanted, again == wanted
 
 
-def meets(rule: JSON, k: int, n: int) -> bool:
+def meets(rule: JSON, k: float, n: int) -> bool:
     """Tell whether k of n meets a rule, compared exactly."""
     tests = {"<": operator.lt, "<=": operator.le, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
     return bool(tests[rule["op"]](Fraction(k), Fraction(repr(rule["value"])) * n))
@@ -2152,7 +2186,11 @@ def pooled_of(cells: list[JSON]) -> list[dict[str, JSON]]:
 
 # 10. Comparison with findings.json. -----------------------------------------------------------------------------------
 
-IDENTIFIERS = ("server", "condition", "check", "kind", "level", "id")
+IDENTIFIERS = (
+    *("server", "condition", "check", "kind", "level", "id"),
+    *("build", "cell", "family", "old", "new"),
+    *("model", "group", "mode", "side", "slot", "position"),
+)
 
 
 def compare(run: Run, mine: dict[str, JSON]) -> str:
@@ -2204,7 +2242,1112 @@ def identity(entry: JSON) -> str:
     return " ".join(str(entry[key]) for key in IDENTIFIERS if key in entry) if type(entry) is dict else repr(entry)
 
 
-# 11. One run, and the command. ----------------------------------------------------------------------------------------
+# 11. Records of kind identity: two or more builds, full rows of the same prompts, verdicts by sets of digests.
+# ---------
+
+for kind_name, kind_text in {
+    "library": "name:str sha256:digest?",
+    "lapse": "message:str kind:=start|crash|timeout|reply|rows|dump|forced|no~reference",
+    "build": "label:name name:str commit:commit? archive:digest? options:[str] restarts:bool "
+    "source:=git|binary|pypi|http",
+    "model": "cell:name family:str quantization:str model_sha256:digest vocabulary:int prompts:{digest}",
+    "absent": "family:str reason:str",
+    "builds": "format:int plan:digest registered:digest python:str registration:registration? program:program "
+    "dependencies:{str} machine:machine environment:{[str]} builds:[build] cells:[model] not_run:[absent] "
+    "rows:=logits|logprobs kind:=identity",
+    "words": "text:str tokens:int",
+    "asked": "format:int name:str steps:int threads:int ctx:int batch:int ubatch:int timeout_s:number prompts:{words} "
+    "device:=cpu|vulkan|cuda|metal kind:=identity",
+    "spelled": "ids:[int] text:str",
+    "path": "weights:[str] cache:[str] compute:[str] features:[str]",
+    "claim": "id:str statement:str minimum:int models:labels builds:labels measure:=repeats|identical|argmax "
+    "holds:rule refuted:rule",
+    "claims": "format:int kind:=identity predictions:[claim]",
+}.items():
+    KINDS[kind_name] = fields(kind_text)
+OF_PROCESS = "line:str n:int prev:digest at_ns:int build:str cell:str round:int failure:lapse? "
+IDENTITY_SHAPES = {
+    **{kind: SHAPES[kind] for kind in ("begin", "interrupt", "end")},
+    "process": fields(OF_PROCESS + "executable:digest? libraries:[library] path:digest? phase:=start|end"),
+    "capture": fields(OF_PROCESS + "form:=free|forced prompt:str tokens:[int] rows:rows?"),
+}
+FAMILY_ORDER = ("DIFFERENT", "WITHIN TOLERANCE", "IDENTICAL", "NOT RUN")
+GPUS = {"vulkan": "vulkan", "cuda": "cuda", "metal": "metal", "mtl": "metal"}
+UNREAD = "rows of cells that differ"
+
+
+@dataclass
+class Sitting:
+    """One process of a build on a model: what it answered by (form, prompt), and what it said of itself."""
+
+    answers: dict[tuple[str, str], JSON] = field(default_factory=dict)
+    end: JSON = None
+    path: JSON = None
+
+    def whole(self, prompts: JSON) -> bool:
+        """Tell whether every prompt has free rows."""
+        return all(self.rows("free", name) for name in prompts)
+
+    def rows(self, form: str, name: str) -> JSON:
+        """Return the line of a capture that has a row for every token, or None."""
+        line = self.answers.get((form, name))
+        return line if line and line["rows"] and len(line["rows"]["digests"]) == len(line["tokens"]) else None
+
+
+class Gate:
+    """An identity record, read; the sittings by (build, cell, round)."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.ledger = run, run.ledger
+        self.sittings: dict[tuple[str, str, int], Sitting] = {}
+        self.tried: dict[str, bool] = {}
+        self.unread = False
+
+    def load(self) -> None:
+        """Read manifest, plan and registration, and check what they say of each other."""
+        run, ledger, manifest = self.run, self.ledger, self.run.manifest
+        require(manifest, KINDS["builds"], "manifest.json", ledger)
+        ledger.need("files", "plan.json" in run.seal and "plan.json" not in run.omitted, "plan.json is left out")
+        run.plan = decode(run.read("plan.json"), "plan.json", ledger)
+        known_format(run.plan, "plan.json", ledger)
+        require(run.plan, KINDS["asked"], "plan.json", ledger)
+        ledger.hold("manifest", manifest["plan"] == "sha256:" + run.seal["plan.json"], "its plan is not plan.json")
+        settle_registration(run)
+        for names in ([one["label"] for one in manifest["builds"]], [one["cell"] for one in manifest["cells"]]):
+            ledger.need("manifest", len(set(names)) == len(names), "builds or cells: one twice in {}", names)
+        ledger.need("manifest", len(manifest["builds"]) > 1, "fewer than two builds")
+        for cell in manifest["cells"]:
+            ledger.hold("prompts", set(cell["prompts"]) == set(run.plan["prompts"]), "{}: other prompts", cell["cell"])
+            for name, wanted in cell["prompts"].items():
+                self.spelled(cell, name, run.fact(wanted))
+
+    def spelled(self, cell: JSON, name: str, fact: JSON) -> None:
+        """Check the token ids of a prompt against the plan's words and the model's vocabulary."""
+        if fact is None:
+            self.ledger.unchecked["prompts left out"] += 1
+            return
+        require(fact, KINDS["spelled"], f"prompt {name} of {cell['cell']}", self.ledger)
+        asked = self.run.plan["prompts"].get(name, {"text": "", "tokens": -1})
+        words = asked["text"].replace("{registered}", self.run.manifest["registered"][7:23])
+        inside = all(0 <= token < cell["vocabulary"] for token in fact["ids"])
+        right = fact["text"] == words and len(fact["ids"]) == asked["tokens"] and inside
+        self.ledger.hold("prompts", right, "{}: prompt {} is not what the plan asks for", cell["cell"], name)
+
+    def walk(self) -> None:
+        """Read the history: one chain, the processes of each cell in their order, rows as their digests say."""
+        run, ledger, previous, clock, kind = self.run, self.ledger, self.run.seal["manifest.json"], 0, ""
+        cells = {cell["cell"]: cell for cell in run.manifest["cells"]}
+        labels, begun = [build["label"] for build in run.manifest["builds"]], {name: [] for name in cells}  # type: ignore[var-annotated]
+        for n, raw in enumerate(run.read("history.jsonl").splitlines(keepends=True)):
+            where = f"history.jsonl line {n}"
+            line = decode(raw, where, ledger)
+            ledger.need("lines", kind != "end", "{}: a line after the end", where)
+            kind = str(line.get("line")) if type(line) is dict else ""
+            ledger.need("shape", kind in IDENTITY_SHAPES, "{}: unknown kind {!r}", where, kind)
+            require(line, IDENTITY_SHAPES[kind], where, ledger)
+            ledger.hold(
+                "chain", (line["n"], line["prev"][7:]) == (n, previous), "{}: broken from the one before", where
+            )
+            ledger.hold("clock", line["at_ns"] >= clock, "{}: its time is before the line above", where)
+            ledger.need("lines", (kind == "begin") == (n == 0), "{}: a {} line cannot stand here", where, kind)
+            previous, clock = bare(raw), line["at_ns"]
+            if kind not in ("process", "capture"):
+                continue
+            known = line["build"] in labels and line["cell"] in cells
+            ledger.need("lines", known, "{}: a build or a cell that was not asked", where)
+            key = line["build"], line["cell"], line["round"]
+            if kind == "process" and line["phase"] == "start":
+                begun[line["cell"]].append((line["round"], line["build"]))
+                ledger.need("order", key not in self.sittings, "{}: this process began before", where)
+                self.sittings[key] = Sitting()
+                continue
+            sitting = ledger.given("pairs", self.sittings.get(key), "{}: this process does not run", where)
+            ledger.need("pairs", sitting.end is None, "{}: this process has ended", where)
+            if kind == "capture":
+                self.capture(line, cells[line["cell"]], sitting, where)
+            else:
+                sitting.end, sitting.path = line, run.fact(line["path"])
+                if sitting.path is not None:
+                    require(sitting.path, KINDS["path"], where, ledger)
+        ledger.hold("lines", kind == "end", "history.jsonl: no end line, and yet it is sealed")
+        due = [(number, label) for number in (0, 1) for label in reversed(labels)]
+        for name, order in begun.items():
+            ledger.hold("order", order == due, "{}: its processes ran as {}", name, order)
+            self.forced(name, labels)
+        ended = all(sitting.end for sitting in self.sittings.values())
+        ledger.hold("pairs", ended, "a process began and has no end")
+        for path in run.seal:
+            if path.startswith(STORES):
+                ledger.hold("store", path in run.named, "{} is stored and no line names it", path)
+
+    def capture(self, line: JSON, cell: JSON, sitting: Sitting, where: str) -> None:
+        """Check one capture against its bytes, and keep it."""
+        ledger, rows, place = self.ledger, line["rows"], (line["form"], line["prompt"])
+        ledger.need("pairs", place not in sitting.answers, "{}: {} was answered before", where, place)
+        ledger.hold("prompts", line["prompt"] in cell["prompts"], "{}: a prompt that was not asked", where)
+        ledger.need("rows", (rows is None) != (line["failure"] is None), "{}: rows and a failure, or neither", where)
+        sitting.answers[place] = line
+        if rows is None:
+            return
+        count = self.run.plan["steps"] + 1
+        right = rows["shape"][1] == cell["vocabulary"] and len(rows["digests"]) == rows["shape"][0] <= count
+        ledger.need("rows", right and len(line["tokens"]) == count, "{}: rows of shape {}", where, rows["shape"])
+        inside = all(0 <= token < cell["vocabulary"] for token in line["tokens"])
+        ledger.hold("rows", inside, "{}: a token that the vocabulary does not have", where)
+        data = self.bytes_of(rows)
+        if data is None:
+            ledger.unchecked["captures against their rows"] += 1
+        elif rows["file"] not in self.tried:
+            size = 4 * cell["vocabulary"]
+            own = [digest(data[start : start + size]) for start in range(0, len(data), size)]
+            ledger.need("rows", own == rows["digests"] and len(data) == size * len(own), "{}: other bytes", where)
+            ledger.need("rows", all(map(math.isfinite, floats(data))), "{}: a value is not finite", where)
+            last = int.from_bytes(data[-4:], "little")
+            planted = (last - 1 if last & 0x7FFFFFFF else 1).to_bytes(4, "little")
+            self.tried[rows["file"]] = digest(data[-size:-4] + planted) != own[-1]
+
+    def bytes_of(self, rows: JSON) -> bytes | None:
+        """Return the bytes of stored rows; None where they are not here to be read."""
+        path = self.run.named_file("rows", rows["file"])
+        return None if path is None or self.run.level == "digests" else self.run.read(path)
+
+    def forced(self, cell: str, labels: list[str]) -> None:
+        """Check that every forced capture followed the tokens of the oldest build that answered freely."""
+        first = [self.sittings.get((label, cell, 0)) for label in labels]
+        names = list(self.run.plan["prompts"])
+        oldest = next((sitting for sitting in first if sitting and sitting.whole(names)), None)
+        for name in names:
+            wanted = oldest.answers["free", name]["tokens"] if oldest else None
+            for label in labels:
+                sitting = self.sittings.get((label, cell, 1))
+                line = sitting.rows("forced", name) if sitting else None
+                right = line is None or line["tokens"] == wanted
+                self.ledger.hold("ids", right, "{} {}: {} was forced to other tokens", label, cell, name)
+
+
+def steady(sittings: list[Sitting | None], prompts: JSON) -> bool | None:
+    """Tell whether two processes of a build gave one class of answers, forced prefixes included; None: unknown."""
+    if not all(sitting and sitting.whole(prompts) for sitting in sittings):
+        return None
+    for name in prompts:
+        free = [sitting.answers["free", name] for sitting in sittings if sitting]
+        if len({encode([line["tokens"], line["rows"]["digests"]]) for line in free}) > 1:
+            return False
+        again = sittings[1].rows("forced", name) if sittings[1] else None
+        upto = shared_rows(free[1], again) if again else 0
+        if again and again["rows"]["digests"][:upto] != free[1]["rows"]["digests"][:upto]:
+            return False
+    return True
+
+
+def shared_rows(one: JSON, other: JSON) -> int:
+    """Count the rows that follow the same tokens."""
+    pairs = list(zip(one["tokens"], other["tokens"]))
+    return next((n + 1 for n, (left, right) in enumerate(pairs) if left != right), len(pairs))
+
+
+def facing(old: Sitting, new: Sitting, name: str) -> tuple[JSON, JSON, int]:
+    """Return the lines of a prompt that are held against each other, and how many of their rows."""
+    lines = [sitting.rows("forced", name) for sitting in (old, new)]
+    if all(lines):
+        return lines[0], lines[1], len(lines[0]["tokens"])
+    lines = [sitting.rows("free", name) for sitting in (old, new)]
+    return lines[0], lines[1], shared_rows(*lines)
+
+
+def device(path: JSON) -> str | None:
+    """Return the kind of device that the weights lie on."""
+    kinds = [
+        GPUS[word] for name in (path or {"weights": ()})["weights"] for word in GPUS if name.lower().startswith(word)
+    ]
+    return (kinds or ["cpu"])[0] if path else None
+
+
+def cell_verdict(gate: Gate, cell: JSON, old: JSON, new: JSON) -> dict[str, JSON]:
+    """Return a cell of a pair as findings.json has it."""
+    prompts = sorted(cell["prompts"])
+    sides = [[gate.sittings.get((one["label"], cell["cell"], number)) for number in (0, 1)] for one in (old, new)]
+    own = [steady(side, prompts) for side in sides]
+    paths = [next((one.path for one in side if one and one.path), None) for side in sides]
+    found = {"cell": cell["cell"], "family": cell["family"], "reason": "", "tokens": [0, 0], "rows": [0, 0]}
+    found.update(old_repeats=own[0], new_repeats=own[1], tolerance_nats=None, difference=None)
+    found["path_differs"] = None not in paths and paths[0] != paths[1]
+    for build, side in zip((old, new), sides):
+        for one in side:
+            lines = one.answers if one else {}
+            short = [place for place, line in lines.items() if line["rows"] and one and not one.rows(*place)]
+            short += [place for place, line in lines.items() if (line["failure"] or {"kind": ""})["kind"] == "rows"]
+            where = device(one.path) if one and one.whole(prompts) else gate.run.plan["device"]
+            elsewhere = where != gate.run.plan["device"] and (build["restarts"] or where is not None)
+            if short or elsewhere:
+                return {**found, "verdict": "NOT RUN"}
+    ran = [bool(side[0] and side[0].whole(prompts)) for side in sides]
+    if not all(ran):
+        return {**found, "verdict": "DIFFERENT" if any(ran) else "NOT RUN"}
+    number = 1 if all(side[1] and side[1].whole(prompts) for side in sides) else 0
+    left, right = sides[0][number], sides[1][number]
+    faced = [(name, *facing(left, right, name)) for name in prompts]  # type: ignore[arg-type]
+    couples = [pair for _, one, two, n in faced for pair in zip(one["rows"]["digests"][:n], two["rows"]["digests"][:n])]
+    equal = sum(len(set(pair)) == 1 for pair in couples)
+    found["rows"] = [equal, len(couples)]
+    tokens = [[one.answers["free", name]["tokens"] for one in (left, right)] for name in prompts]  # type: ignore[union-attr]
+    found["tokens"] = [sum(one == two for one, two in tokens), len(prompts)]
+    same = equal == len(couples) and found["tokens"][0] == len(prompts)
+    if equal < len(couples):
+        found["difference"] = difference_of(gate, faced)
+        gate.unread = gate.unread or found["difference"] is None
+    lopsided = any((left.rows("forced", name) is None) != (right.rows("forced", name) is None) for name in prompts)  # type: ignore[union-attr]
+    if number and lopsided:
+        return {**found, "verdict": "DIFFERENT"}
+    if own == [True, True]:
+        return {**found, "verdict": "IDENTICAL" if same else "DIFFERENT"}
+    if None in own:
+        return {**found, "verdict": "DIFFERENT" if equal < len(couples) else "NOT RUN"}
+    return {**found, **tolerated(gate, sides, prompts, found, equal == len(couples))}
+
+
+def tolerated(gate: Gate, sides: JSON, prompts: JSON, found: JSON, equal: JSON) -> dict[str, JSON]:
+    """Judge a cell that does not repeat itself: twice its own spread, tokens and argmax exact."""
+    spread: float | None = 0.0
+    for side in sides:
+        for name in prompts:
+            free = [one.answers["free", name] for one in side]
+            forced = side[1].rows("forced", name)
+            for one, two in [(free[0], free[1]), (free[1], forced)] if forced else [(free[0], free[1])]:
+                rows = [gate.bytes_of(line["rows"]) for line in (one, two)]
+                if None in rows or spread is None:
+                    spread = None
+                    continue
+                upto = shared_rows(one, two) * one["rows"]["shape"][1]
+                values = [floats(data)[:upto] for data in rows if data is not None]
+                spread = max(spread, max((abs(b - a) for a, b in zip(*values)), default=0.0))
+    runs = [{encode(one.answers["free", name]["tokens"]) for side in sides for one in side} for name in prompts]
+    if any(len(run) > 1 for run in runs):
+        return {"verdict": "DIFFERENT", "tolerance_nats": None if spread is None else 2 * spread}
+    if spread is None or (found["difference"] is None and not equal):
+        gate.unread = True
+        return {"verdict": "NOT RUN", "tolerance_nats": None}
+    moved = found["difference"] or {"argmax": [0, 0], "nats_max": 0.0}
+    within = moved["argmax"][0] == moved["argmax"][1] and moved["nats_max"] <= 2 * spread
+    return {"verdict": "WITHIN TOLERANCE" if within else "DIFFERENT", "tolerance_nats": 2 * spread}
+
+
+def difference_of(gate: Gate, faced: JSON) -> JSON:
+    """Measure how two sides differ, value by value; None where the rows are not here."""
+    found: dict[str, JSON] = {"first": None, "begins": "decode", "nats_max": 0.0, "ulp_max": 0, "constant_rows": 0}
+    rows, values, argmax, shares = [0, 0], [0, 0], [0, 0], []  # type: ignore[var-annotated]
+    for name, one, two, count in faced:
+        both = [gate.bytes_of(line["rows"]) for line in (one, two)]
+        if both[0] is None or both[1] is None:
+            return None
+        size = 4 * one["rows"]["shape"][1]
+        for step in range(count):
+            left, right = (data[step * size : (step + 1) * size] for data in both if data is not None)
+            old, new = floats(left), floats(right)
+            agree = old.index(max(old)) == new.index(max(new))
+            rows[1], values[1], argmax = rows[1] + 1, values[1] + len(old), [argmax[0] + agree, argmax[1] + 1]
+            if left == right:
+                continue
+            bits = list(zip(*(struct.unpack(f"<{size // 4}I", data) for data in (left, right))))
+            places = [at for at, (a, b) in enumerate(bits) if a != b]
+            rows[0], values[0] = rows[0] + 1, values[0] + len(places)
+            at = places[0]
+            first = {"prompt": name, "step": step, "token": at, "old": old[at], "new": new[at]}
+            found["first"] = found["first"] or {
+                **first,
+                "old_hex": "%08x" % bits[at][0],
+                "new_hex": "%08x" % bits[at][1],
+            }
+            found["begins"] = "prefill" if step == 0 else found["begins"]
+            kept = [at for at in range(len(old)) if SENTINEL not in (old[at], new[at])]
+            if not kept:
+                shares.append(None)
+                continue
+            moved = [new[at] - old[at] for at in kept]
+            spread, width = max(moved) - min(moved), max(old[at] for at in kept) - min(old[at] for at in kept)
+            steps = [abs(stair(bits[at][1]) - stair(bits[at][0])) for at in kept]
+            found["nats_max"] = max(found["nats_max"], *map(abs, moved))
+            found["ulp_max"] = max(found["ulp_max"], *steps)
+            largest = max(bits[at][side] & 0x7FFFFFFF for at in kept for side in (0, 1))
+            found["constant_rows"] += spread <= 2 * (value_of(largest + 1) - value_of(largest))
+            shares.append(spread / width if width > 0 else None)
+    share = None if None in shares else max(one for one in shares if one is not None)
+    found.update(rows=rows, values=values, argmax=argmax, share_max=share)
+    found["looks"] = "rounding" if share is not None and share <= 2.0**-10 else "structure"
+    return found
+
+
+def value_of(bits: int) -> float:
+    """Return the float32 of 32 bits."""
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+def stair(bits: int) -> int:
+    """Number a float32 by its bits, in the order of values."""
+    return -(bits - 2**31) if bits >= 2**31 else bits
+
+
+def pair_of(gate: Gate, old: JSON, new: JSON) -> dict[str, JSON]:
+    """Return a pair of builds as findings.json has it."""
+    manifest = gate.run.manifest
+    cells = [cell_verdict(gate, cell, old, new) for cell in manifest["cells"]]
+    families = []
+    for family in dict.fromkeys(cell["family"] for cell in cells):
+        own = [cell["verdict"] for cell in cells if cell["family"] == family]
+        verdict = min(own, key=FAMILY_ORDER.index)
+        ran = len(own) - own.count("NOT RUN")
+        inherits = verdict == "IDENTICAL" and ran == len(own)
+        families.append({"family": family, "verdict": verdict, "ran": ran, "cells": len(own), "inherits": inherits})
+    families += [
+        {"family": one["family"], "verdict": "NOT RUN", "ran": 0, "cells": 0, "inherits": None}
+        for one in manifest["not_run"]
+    ]
+    for one in families:
+        one["reason"] = ""
+    counts = Counter(one["verdict"] for one in families)
+    counted = {name: counts[name] for name in FAMILY_ORDER}
+    return {"old": old["label"], "new": new["label"], "cells": cells, "families": families, "counts": counted}
+
+
+def classes_of(gate: Gate, cell: JSON) -> dict[str, JSON]:
+    """Sort the builds into classes with equal rows and free tokens."""
+    groups: dict[bytes, list[str]] = {}
+    absent, reference, names = [], None, sorted(cell["prompts"])
+    for build in gate.run.manifest["builds"]:
+        sitting = gate.sittings.get((build["label"], cell["cell"], 1))
+        if sitting is None or not sitting.whole(names):
+            absent.append(build["label"])
+            continue
+        reference = reference or sitting
+        shown = [facing(reference, sitting, name)[1] for name in names]
+        free = [sitting.answers["free", name]["tokens"] for name in names]
+        key = encode([[[line["tokens"], line["rows"]["digests"]] for line in shown], free])
+        groups.setdefault(key, []).append(build["label"])
+    return {"cell": cell["cell"], "classes": list(groups.values()), "not_run": absent}
+
+
+def claim_of(gate: Gate, claim: JSON, pairs: list[JSON]) -> dict[str, JSON]:
+    """Evaluate one registered prediction."""
+    manifest = gate.run.manifest
+    cells = [one for one in manifest["cells"] if claim["models"] == "*" or one["model_sha256"] in claim["models"]]
+    labels = [one["label"] for one in manifest["builds"] if claim["builds"] == "*" or one["name"] in claim["builds"]]
+    counts = []
+    if claim["measure"] == "repeats":
+        for label, cell in itertools.product(labels, cells):
+            found = steady([gate.sittings.get((label, cell["cell"], n)) for n in (0, 1)], sorted(cell["prompts"]))
+            counts += [] if found is None else [(int(found), 1)]
+    else:
+        names = {cell["cell"] for cell in cells}
+        chosen = [pair for pair in pairs if pair["old"] in labels and pair["new"] in labels]
+        judged = [cell for pair in chosen for cell in pair["cells"] if cell["cell"] in names and cell["rows"][1]]
+        judged = [cell for cell in judged if cell["verdict"] != "NOT RUN"]
+        if claim["measure"] == "identical":
+            counts = [(int(cell["verdict"] == "IDENTICAL"), 1) for cell in judged]
+        else:
+            counts = [tuple(cell["difference"]["argmax"]) for cell in judged if cell["difference"]]
+    k, n = (sum(pair[place] for pair in counts) for place in (0, 1))
+    holds, refuted = (n > 0 and meets(claim[rule], k, n) for rule in ("holds", "refuted"))
+    status = "holds" if holds and not refuted else "refuted" if refuted and not holds else "inconclusive"
+    status = "not applicable" if n == 0 else "inconclusive" if n < claim["minimum"] else status
+    return {"id": claim["id"], "statement": claim["statement"], "status": status, "k": k, "n": n}
+
+
+def judge_identity(run: Run, options: argparse.Namespace, report: dict[str, JSON]) -> None:
+    """Verify a record of kind identity."""
+    gate, manifest = Gate(run), run.manifest
+    gate.load()
+    gate.walk()
+    note_repository(run, options, report)
+    pairs = [pair_of(gate, old, new) for old, new in zip(manifest["builds"], manifest["builds"][1:])]
+    determinism = []
+    for build in manifest["builds"]:
+        own = [
+            steady([gate.sittings.get((build["label"], cell["cell"], n)) for n in (0, 1)], sorted(cell["prompts"]))
+            for cell in manifest["cells"]
+        ]
+        numbers = {"identical": own.count(True), "not_identical": own.count(False), "unchecked": own.count(None)}
+        determinism.append({"build": build["label"], **numbers})
+    n, moved = len(gate.tried), sum(gate.tried.values())
+    instrument = [
+        {"check": name, "k": k, "n": n, "status": "held" if n and k == n else "failed" if n else "not available"}
+        for name, k in (("self", n), ("one_ulp", moved))
+    ]
+    sound = all(row["status"] != "failed" for row in instrument)
+    registration = manifest["registration"]
+    status = registration["status"] if registration else "not registered"
+    mine = {
+        "format": 1, "kind": "identity", "seal": run.seal_digest, "rows": manifest["rows"], "sound": sound,
+        "device": run.plan["device"], "conclusion": "sound" if sound else "inconclusive", "instrument": instrument,
+        "determinism": determinism, "pairs": pairs, "classes": [classes_of(gate, cell) for cell in manifest["cells"]],
+        "predictions": [claim_of(gate, claim, pairs) for claim in run.predictions or []],
+        "exploratory": None if status == "registered" else status,
+    }  # fmt: skip
+    report["notes"]["findings.json"] = compare_identity(gate, mine)
+    report["findings"] = mine
+    report["exit"], report["sentence"] = conclude_identity(mine, options)
+
+
+def compare_identity(gate: Gate, mine: dict[str, JSON]) -> str:
+    """Compare with the stored findings, but for what this copy cannot show."""
+    run, skipped = gate.run, set()
+    if not (run.root / "findings.json").exists():
+        return "not there, nothing to compare"
+    theirs = decode(run.read("findings.json"), "findings.json", run.ledger)
+    known_format(theirs, "findings.json", run.ledger)
+    if not gate.tried:
+        skipped |= {f"instrument {identity(row)}" for row in mine["instrument"]}
+    if gate.unread:
+        for pair in mine["pairs"]:
+            for cell in pair["cells"]:
+                where = f"pairs {identity(pair)}: cells {identity(cell)}"
+                skipped.add(f"{where}: difference")
+                if False in (cell["old_repeats"], cell["new_repeats"]):
+                    skipped.add(f"pairs {identity(pair)}")
+        skipped |= {f"predictions {one['id']}" for one in run.predictions or [] if one["measure"] == "argmax"}
+    differ("", mine, theirs, skipped, run.ledger)
+    return "compared"
+
+
+def conclude_identity(findings: JSON, options: argparse.Namespace) -> tuple[int, str]:
+    """Return exit code and sentence of an identity record in which nothing contradicts."""
+    counts: Counter[str] = Counter()
+    for pair in findings["pairs"]:
+        counts.update(pair["counts"])
+    statuses = Counter(one["status"] for one in findings["predictions"])
+    predicted = ", ".join(f"{n} {name}" for name, n in statuses.items()) or "none"
+    text = ", ".join(f"{counts[name]} {name}" for name in FAMILY_ORDER) + f", predictions: {predicted}"
+    if not findings["sound"]:
+        return 3, f"inconclusive: a check of the comparison failed; {text}"
+    if options.demand and (counts["DIFFERENT"] or statuses["refuted"]):
+        return 1, f"sound, and a build differs or a prediction is refuted: {text}"
+    if options.demand and (counts["WITHIN TOLERANCE"] or statuses["inconclusive"]):
+        return 3, f"inconclusive: a family is only within tolerance, or a prediction is; {text}"
+    return 0, f"sound: {text}"
+
+
+def show_identity(findings: JSON) -> None:
+    """Print families, classes and predictions as aligned tables."""
+    for pair in findings["pairs"]:
+        rows = [[one["verdict"], one["family"], f"{one['ran']}/{one['cells']}"] for one in pair["families"]]
+        columns([["verdict", f"{pair['old']} against {pair['new']}", "cells ran"], *rows])
+    own = [
+        [one["build"], *(str(one[key]) for key in ("identical", "not_identical", "unchecked"))]
+        for one in findings["determinism"]
+    ]
+    columns([["build", "repeats", "does not", "unchecked"], *own])
+    columns([["cell", "classes of equal rows"], *([one["cell"], str(one["classes"])] for one in findings["classes"])])
+    for one in findings["predictions"]:
+        say(f"prediction {one['id']}: {one['status']} ({one['k']}/{one['n']}): {one['statement']}")
+
+
+# 12. Records of kind accuracy: captures, and checks that hold captures as facts. -------------------------------------
+
+KINDS.update({"float": float, "hex": HEX, "any": (None, bool, int, float, str, list, dict)})
+KINDS["metrics_row"] = [int, int, float, float, float, float, int, int]
+for kind_name, kind_text in {
+    "study": "format:int kind:=accuracy name:str corpus:digest recorded:int attempts:int timeout_s:number",
+    "file": "name:str sha256:digest size:int mtime_ns:int inode:int",
+    "source": "name:str licence:str sha256:digest",
+    "weights": "quantized:digest decoded:digest vocabulary:int rows:int",
+    "sequence": "id:name model:name group:=original|short|long|fresh split:str slot:int prefill:[int] teacher:[int] "
+    "digest:digest",
+    "corpus": "format:int kind:=corpus name:str members:int sources:[source] models:{weights} sequences:[sequence]",
+    "triple": "max_abs:float relative_l2:float total_variation:float",
+    "model_bounds": "bounds:triple maxima:triple rows:int server:digest reference:digest",
+    "bounds": "format:int kind:=bounds corpus:digest factor:float models:{model_bounds} plan:digest registered:digest",
+    "packed": "format:int kind:=capture facts:{any} history:[any] manifest:any plan:any sums:{hex}",
+    "limit": "value:number op:=<|<=|==|>=|>",
+    "expectation": "id:str statement:str minimum:int models:labels groups:[str] modes:[str] holds:limit refuted:limit "
+    "measure:=failed|clear|winners_lost|bests_differ|max_abs|relative_l2|total_variation",
+    "expectations": "format:int kind:=accuracy predictions:[expectation]",
+}.items():
+    KINDS[kind_name] = fields(kind_text)
+OF_ANY = "line:str n:int prev:digest at_ns:int "
+CAPTURE_SHAPES = {
+    **SHAPES,
+    "captured": fields(
+        OF_ANY + "model:str group:str side:=server|reference source:=logprobs|logits corpus:digest bounds:digest? "
+        "reproduces:digest?"
+    ),
+    "inputs": fields(OF_ANY + "when:=begin|end files:[file]"),
+}
+CHECK_SHAPES = {
+    **{kind: SHAPES[kind] for kind in ("begin", "end")},
+    "inputs": CAPTURE_SHAPES["inputs"],
+    "included": fields(OF_ANY + "seal:digest capture:digest"),
+    "measured": fields(OF_ANY + "model:str group:str mode:=serial|batch metrics:digest rows:int"),
+}
+SPLITS = {"original": "calibration", "short": "regression", "long": "regression", "fresh": "validation"}
+METRICS = ("max_abs", "relative_l2", "total_variation")
+MODES = ("serial", "batch")
+# Sums in another order, or by another library, differ by less than this share.
+NEAR = 1e-9
+BUILD = ("build", "executable_sha256", "libraries", "libraries_source", "environment_present", "settings")
+COLUMNS = ["slot", "position", *METRICS, "gap", "best_reference", "best_server"]
+
+
+class Trials(NamedTuple):
+    """What a capture is of: its line, the model of the corpus, the members, and how many ask for rows in a wave."""
+
+    line: JSON
+    model: JSON
+    members: list[JSON]
+    recorded: int
+
+
+class Capture(Run):
+    """A capture: one group of one model on one server, whose trials follow from corpus and plan."""
+
+    corpus: JSON = None
+    of: Trials
+
+    def __init__(self, root: Path, ledger: Ledger, level: str) -> None:
+        super().__init__(root, ledger, level)
+        self.inputs: list[JSON] = []
+
+    def teacher(self, server: Server, trial: Trial) -> JSON:  # noqa: ARG002 - as of any run
+        """Return the ids that are forced after a prompt."""
+        return self.of.members[trial.entry]["teacher"]
+
+    def prompt(self, server: str, key: str) -> JSON:  # noqa: ARG002 - as of any run
+        """Return the ids of a prompt, which are the corpus's."""
+        return next({"ids": one["prefill"], "text": ""} for one in self.of.members if one["id"] == key)
+
+    def arrange(self, line: JSON) -> None:
+        """Unfold what the line `captured` says: each member alone, then on a server whole waves."""
+        ledger, corpus = self.ledger, check_corpus(self, line["corpus"])
+        ledger.need("captures", line["model"] in corpus["models"], "the corpus has no model {!r}", line["model"])
+        members = [s for s in corpus["sequences"] if (s["model"], s["group"]) == (line["model"], line["group"])]
+        self.of = of = Trials(line, corpus["models"][line["model"]], members, self.plan["recorded"])
+        on_server = line["side"] == "server"
+
+        def trial(unit: str, place: int, mode: str, *, rows: bool) -> Trial:
+            one = members[place]
+            slot, name = place if on_server else 0, f"{unit}/{one['id']}" if mode == "batch" else unit
+            made = Trial(
+                name, one["id"], unit, unit, "rows" if rows else "bare", mode, place, "", slot, of.model["rows"]
+            )
+            made.forced, made.key, made.group, made.support = True, one["id"], one["id"], not rows
+            return made
+
+        units = []
+        for place, one in enumerate(members):
+            name = f"serial/{one['id']}"
+            units.append(Unit(name, name, "serial", [trial(name, place, "serial", rows=True)]))
+        for number in range(-(-len(members) // of.recorded) if on_server else 0):
+            name, asking = f"batch/w{number}", range(number * of.recorded, (number + 1) * of.recorded)
+            trials = [trial(name, place, "batch", rows=place in asking) for place in range(len(members))]
+            units.append(Unit(name, name, "batch", trials))
+        self.order = units
+        for place, unit in enumerate(units):
+            unit.place, self.units[unit.id] = place, unit
+            self.trials.update({one.id: one for one in unit.trials})
+
+    def rows_of(self, mode: str, place: int) -> JSON:
+        """Return what is said of the rows of a member in one mode, or None."""
+        server = next(iter(self.servers.values()))
+        for unit in self.order:
+            for one in unit.trials:
+                if (one.condition, one.entry, one.family) == (mode, place, "rows"):
+                    tried = server.attempts.get(unit.id)
+                    replies = tried[-1].replies(one) if tried else []
+                    return replies[-1]["rows"] if replies else None
+        return None
+
+
+class Part(Capture):
+    """A capture that a check holds as a fact: everything but rows, streams and echoes."""
+
+    def __init__(self, whole: Run, packed: JSON) -> None:
+        super().__init__(whole.root, whole.ledger, whole.level)
+        self.whole, self.packed, self.seal = whole, packed, packed["sums"]
+        text = "".join(f"{wanted}  {path}\n" for path, wanted in sorted(self.seal.items()))
+        self.seal_digest = digest(text.encode())
+        self.bytes = {"history.jsonl": b"".join(map(encode, packed["history"]))}
+        self.bytes.update({f"{name}.json": encode(packed[name]) for name in ("manifest", "plan")})
+        for path, data in self.bytes.items():
+            self.ledger.need("bytes", self.seal.get(path) == bare(data), "a capture's {} is not what it sealed", path)
+        for name, value in packed["facts"].items():
+            self.ledger.need("bytes", digest(encode(value)) == name, "a capture's fact {} is another", name)
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of what the capture holds, or of rows that the check holds for it."""
+        return self.bytes[path] if path in self.bytes else self.whole.read(path)
+
+    def named_file(self, folder: str, wanted: str | None) -> str | None:
+        """Note that the capture names a file; only rows may be here, in the check, and not those of a repeated wave."""
+        path = super().named_file(folder, wanted)
+        here = path is not None and folder == "rows" and path in self.whole.seal
+        return self.whole.named_file(folder, wanted) if here else None
+
+    def fact(self, wanted: str | None) -> JSON:
+        """Return a fact that was taken along; corpus and bounds stand in the check itself."""
+        self.named_file("facts", wanted)
+        known = self.packed["facts"].get(wanted)
+        return (
+            known
+            if known is not None or f"facts/{(wanted or '')[7:]}.json" not in self.whole.seal
+            else (self.whole.fact(wanted))
+        )
+
+
+class CaptureWalk(Walk):
+    """Reads the history of a capture."""
+
+    shapes = CAPTURE_SHAPES
+
+    def whole(self, attempt: Attempt) -> bool:  # noqa: ARG002 - as of any walk
+        """Leave it to `refusals_of`: what was sent again had to be unusable."""
+        return False
+
+    def on_captured(self, line: JSON, _: Server) -> None:
+        """Learn what the capture is of; nothing can be sent before."""
+        run = self.run
+        first = isinstance(run, Capture) and not run.order and self.n == 1
+        self.ledger.need("lines", first, "line {}: it cannot say here what was captured", self.n)
+        if isinstance(run, Capture):
+            run.arrange(line)
+        for wanted in (line["bounds"], line["reproduces"]):
+            run.named_file("facts", wanted)
+
+    def on_inputs(self, line: JSON, _: Server) -> None:
+        """Note the input files, which are the same at the beginning and at the end."""
+        check_inputs(self.run, line, self.ledger)
+
+
+class CheckWalk(Walk):
+    """Reads the history of a check."""
+
+    shapes = CHECK_SHAPES
+
+    def on_inputs(self, line: JSON, _: Server) -> None:
+        """Note the input files, which are the same at the beginning and at the end."""
+        for one in line["files"][:2]:  # corpus and bounds
+            self.run.named_file("facts", one["sha256"])
+        check_inputs(self.run, line, self.ledger)
+
+    def on_included(self, line: JSON, _: Server) -> None:
+        """Walk a capture as strictly as if it stood in a folder of its own."""
+        run: JSON = self.run
+        ledger = self.ledger
+        packed = require(run.fact(line["capture"]), KINDS["packed"], f"line {self.n}: its capture", ledger)
+        part = Part(run, packed)
+        ledger.hold("captures", part.seal_digest == line["seal"], "line {}: its seal is {}", self.n, part.seal_digest)
+        ledger.need("captures", kind_of(part) == "accuracy", "line {}: no capture", self.n)
+        load_accuracy(part)
+        for name in ("plan", "registered", "registration"):
+            same = part.manifest[name] == run.manifest[name]
+            ledger.hold("captures", same, "line {}: a capture under another {}", self.n, name)
+        CaptureWalk(part).walk()
+        ledger.need("captures", part.order, "line {}: it does not say what was captured", self.n)
+        run.parts.append(part)
+
+    def on_measured(self, line: JSON, _: Server) -> None:
+        """Read the metrics of one group in one mode."""
+        run: JSON = self.run
+        ledger = self.ledger
+        path = run.named_file("metrics", line["metrics"])
+        ledger.need("metrics", path, "line {}: its metrics are not here", self.n)
+        head, *rows = [decode(raw + b"\n", f"{path}", ledger) for raw in run.read(path or "").split(b"\n")[:-1]]
+        ledger.need("metrics", head == {"columns": COLUMNS, "format": 1}, "{}: other columns", path)
+        require(rows, [KINDS["metrics_row"]], f"{path}", ledger)
+        ledger.hold("metrics", len(rows) == line["rows"], "line {}: {} rows, said {}", self.n, len(rows), line["rows"])
+        key = line["model"], line["group"], line["mode"]
+        ledger.need("metrics", key not in run.measured, "line {}: measured twice: {}", self.n, key)
+        run.measured[key] = rows
+
+
+def check_inputs(run: JSON, line: JSON, ledger: Ledger) -> None:
+    """Check that the inputs at the end are those of the beginning."""
+    when = ("begin", "end")[len(run.inputs) % 2]
+    ledger.hold("inputs", line["when"] == when and len(run.inputs) < 2, "an inputs line of {} is not due", line["when"])
+    run.inputs.append(line["files"])
+    ledger.hold("inputs", line["files"] == run.inputs[0], "an input file changed while it was in use")
+
+
+def load_accuracy(run: Run) -> None:
+    """Check manifest, plan and registration of a record of kind accuracy."""
+    ledger, manifest = run.ledger, run.manifest
+    check_manifest(run)
+    plan = decode(run.read("plan.json"), "plan.json", ledger)
+    known_format(plan, "plan.json", ledger)
+    run.plan = require(plan, KINDS["study"], "plan.json", ledger)
+    ledger.need("shape", 0 < run.plan["recorded"] <= LEVEL_MAX, "plan.json: recorded {}", run.plan["recorded"])
+    if isinstance(run, Part):
+        run.predictions = run.whole.predictions
+    else:
+        settle_registration(run)
+    for server in manifest["servers"]:
+        run.servers[server["label"]] = Server(server)
+        for wanted in (server["declaration"], server["attested"]["props"], server["attested"]["models"]):
+            run.named_file("facts", wanted)
+
+
+def check_corpus(run: Run, wanted: str) -> JSON:
+    """Return the corpus, in which every model has every group, and every sequence the digest of all that it is."""
+    ledger = run.ledger
+    whole: JSON = getattr(run, "whole", run)
+    fact = run.fact(wanted)
+    if getattr(whole, "corpus", None) is not None:
+        ledger.need("corpus", wanted == whole.corpus_digest, "a capture of another corpus: {}", wanted)
+        return whole.corpus
+    ledger.need("corpus", fact is not None, "the corpus {} is not here", wanted)
+    corpus = require(fact, KINDS["corpus"], "the corpus", ledger)
+    known_format(corpus, "the corpus", ledger)
+    ledger.need("corpus", wanted == run.plan["corpus"], "the corpus is not the plan's")
+    ledger.need("corpus", 0 < corpus["members"] <= LEVEL_MAX, "the corpus has {} members a group", corpus["members"])
+    places = [
+        (model, group, slot) for model in corpus["models"] for group in SPLITS for slot in range(corpus["members"])
+    ]
+    found = [(one["model"], one["group"], one["slot"]) for one in corpus["sequences"]]
+    ledger.need("corpus", sorted(found) == sorted(places), "not every model has every member of every group")
+    lengths: dict[JSON, int] = {}
+    texts = set()
+    for one in corpus["sequences"]:
+        where, model = f"{one['model']} {one['id']}", corpus["models"][one["model"]]
+        ledger.hold("corpus", one["split"] == SPLITS[one["group"]], "{}: its split is {}", where, one["split"])
+        ledger.hold("corpus", one["id"] == f"{one['group']}-{one['slot']:02}", "{}: not in its place", where)
+        without = {key: value for key, value in one.items() if key != "digest"}
+        ledger.hold("corpus", digest(encode(without)) == one["digest"], "{}: its digest is another", where)
+        inside = all(0 <= token < model["vocabulary"] for token in one["prefill"] + one["teacher"])
+        length = lengths.setdefault((one["model"], one["group"]), len(one["prefill"]))
+        shaped = inside and len(one["teacher"]) == model["rows"] > 0 and len(one["prefill"]) == length > 0
+        ledger.hold("corpus", shaped, "{}: ids outside the vocabulary, or of another length", where)
+        texts.add((one["model"], *one["prefill"]))
+    ledger.hold("corpus", len(texts) == len(found), "two sequences of a model have the same prefill")
+    if hasattr(whole, "corpus_digest"):
+        whole.corpus, whole.corpus_digest = corpus, wanted
+    return corpus
+
+
+class Check(Run):
+    """A check: metrics of every row, the bounds, and the captures."""
+
+    def __init__(self, root: Path, ledger: Ledger, level: str) -> None:
+        super().__init__(root, ledger, level)
+        self.corpus: JSON = None
+        self.corpus_digest = ""
+        self.parts: list[Part] = []
+        self.measured: dict[tuple[str, str, str], list[JSON]] = {}
+        self.inputs: list[JSON] = []
+
+
+def refusals_of(capture: Capture) -> dict[str, str]:
+    """Return why trials have no usable rows; an attempt that was repeated had to be unusable."""
+    server, ledger, found = next(iter(capture.servers.values())), capture.ledger, {}
+    judge = Judge(capture, server)
+    for unit in capture.order:
+        reasons: dict[str, str] = dict.fromkeys((one.id for one in unit.trials if one.family == "rows"), "not sent")
+        tried = server.attempts.get(unit.id, [])
+        for attempt in tried:
+            judge.last[unit.id] = attempt
+            together = unit_reason(judge, unit, attempt)
+            reasons = {}
+            for trial in (one for one in unit.trials if one.family == "rows"):
+                reason = reply_reason(capture, attempt, trial) or together
+                if reason:
+                    reasons[trial.id] = reason
+            again = attempt is not tried[-1]
+            ledger.hold("attempts", reasons or not again, "{} was repeated though it was whole", unit.id)
+        found.update(reasons)
+    return found
+
+
+def unit_reason(judge: Judge, unit: Unit, attempt: Attempt) -> str:
+    """Return why no trial of an attempt counts: other traffic, another server, or a wave that was none."""
+    if not all(map(attempt.complete, unit.trials)):
+        return "incomplete" if unit.wave else ""
+    for name, judged in (("idle", judge.idle), ("accounting", judge.accounting), ("same server", judge.same_server)):
+        if not judge.ledger.judge(name, judged(attempt) != "failed"):
+            return name
+    for trial in unit.trials:
+        reply = attempt.replies(trial)[0]
+        clean = reply["cache_n"] == 0 and reply["prompt_n"] == reply["tokens_evaluated"]
+        if not judge.ledger.judge("cache", clean):
+            return "cache"
+        if not judge.ledger.judge("slot", reply["id_slot"] == trial.slot):
+            return "slot"
+    return at_once(judge, unit, attempt) if unit.wave else ""
+
+
+def at_once(judge: Judge, unit: Unit, attempt: Attempt) -> str:
+    """Return which proof fails that all members of a wave were decoded together.
+
+    The last byte of a member that asks for rows comes long after its last decode, so only the others have windows.
+    """
+    windows = [window(attempt.completes[one.id, 0]) for one in unit.trials if one.family == "bare"]
+    known = [one for one in windows if one]
+    overlap = len(known) == len(windows)
+    if overlap and known:
+        common = min(one.end for one in known) - max(one.begin for one in known)
+        overlap = 2 * common >= min(one.end - one.begin for one in known)
+    busy, count = judge.busy_slots(attempt), len(unit.trials)
+    distinct = len({attempt.replies(one)[0]["id_slot"] for one in unit.trials} - {None}) == count
+    items = ("windows", overlap), ("slots", distinct), ("busy", busy is not None and 5 * busy >= 4 * count)
+    return judge.failing(*items)[0]
+
+
+def reply_reason(capture: Capture, attempt: Attempt, trial: Trial) -> str:
+    """Return why the reply of a trial that asked for rows does not count."""
+    replies, teacher = attempt.replies(trial), capture.of.members[trial.entry]["teacher"]
+    if not replies:
+        return "failed"
+    if not capture.ledger.judge("ids", replies[0]["token"] == digest(encode(teacher))):
+        return "mismatched id"
+    if replies[0]["rows"]["shape"] != [len(teacher), capture.of.model["vocabulary"]]:
+        return "short row"
+    return "" if replies[0]["steps"] == len(teacher) and not replies[0]["draft_n"] else "hole"
+
+
+def declared(capture: Capture) -> JSON:
+    """Return what the operator declares of a capture's server, which is the same from start to end."""
+    server = next(iter(capture.servers.values()))
+    same = all(line["declaration"] == server.declaration for line in server.lines)
+    capture.ledger.hold("captures", same, "a server was declared in several ways during one capture")
+    fact = capture.fact(server.declaration)
+    capture.ledger.need("captures", type(fact) is dict, "nothing is declared of a server")
+    wanted = capture.of.model["quantized" if capture.of.line["side"] == "server" else "decoded"]
+    right = f"sha256:{fact.get('model_sha256')}" == wanted
+    capture.ledger.hold("captures", right, "the model of a capture is not the corpus's")
+    return fact
+
+
+def judge_accuracy(run: Run, options: argparse.Namespace, report: dict[str, JSON]) -> None:
+    """Judge a record of kind accuracy: a check, or a single capture."""
+    if b'"line":"measured"' not in run.read("history.jsonl"):
+        judge_capture(run, options, report)
+        return
+    whole = Check(run.root, run.ledger, run.level)
+    for name in ("seal", "omitted", "seal_digest", "manifest", "plan"):
+        setattr(whole, name, getattr(run, name))
+    load_accuracy(whole)
+    CheckWalk(whole).walk()
+    note_repository(whole, options, report)
+    bounds = check_bounds(whole)
+    mine = accuracy_findings(whole, bounds)
+    report["notes"]["findings.json"] = compare(whole, mine)
+    report["findings"] = mine
+    rows, failed = (sum(cell[key] for cell in mine["cells"]) for key in ("rows", "failed"))
+    report["exit"], report["sentence"] = 0, f"sound: {mine['conclusion']}: {failed} of {rows} rows beyond their bounds"
+    statuses = {one["status"] for one in mine["predictions"]}
+    if options.demand and (failed or mine["conclusion"] != "within" or "refuted" in statuses):
+        report["exit"] = 1
+    elif options.demand and "inconclusive" in statuses:
+        report["exit"], report["sentence"] = 3, "inconclusive: a prediction is; " + report["sentence"]
+
+
+def judge_capture(run: Run, options: argparse.Namespace, report: dict[str, JSON]) -> None:
+    """Judge a capture by itself: whole, in order, each request the corpus's; and what a reproduction gave."""
+    capture = Capture(run.root, run.ledger, run.level)
+    for name in ("seal", "omitted", "seal_digest", "streams", "manifest", "plan"):
+        setattr(capture, name, getattr(run, name))
+    load_accuracy(capture)
+    CaptureWalk(capture).walk()
+    note_repository(capture, options, report)
+    run.ledger.need("captures", capture.order and len(capture.inputs) == 2, "it does not say what was captured")
+    declared(capture)
+    refused, line = refusals_of(capture), capture.of.line
+    words = f"a capture of {line['model']} {line['group']} {line['side']}"
+    report["exit"], report["sentence"] = 0, f"sound: {words}, {len(capture.of.members)} sequences"
+    if refused:
+        report["exit"], report["sentence"] = 3, f"inconclusive: {words}, {len(refused)} refused: {min(refused.items())}"
+    elif line["reproduces"] is not None:
+        first = Part(capture, require(capture.fact(line["reproduces"]), KINDS["packed"], "the original", run.ledger))
+        run.ledger.need("captures", kind_of(first) == "accuracy", "the original is no capture")
+        load_accuracy(first)
+        CaptureWalk(first).walk()
+        run.ledger.need("captures", first.order and not refusals_of(first), "the original is refused")
+        both = [
+            [one.rows_of("serial", place)["digests"] for place in range(len(one.of.members))]
+            for one in (first, capture)
+        ]
+        pairs = [pair for two in zip(*both) for pair in zip(*two)]
+        same = sum(one == other for one, other in pairs)
+        report["sentence"] += f", reproduces {same} of {len(pairs)} rows"
+
+
+def check_bounds(run: Check) -> JSON:
+    """Return the bounds, after all that ties them to captures, corpus and calibration rows was checked."""
+    ledger = run.ledger
+    ledger.need("inputs", len(run.inputs) == 2 and len(run.inputs[0]) > 1, "corpus and bounds are not named")
+    corpus, named = (one["sha256"] for one in run.inputs[0][:2])
+    check_corpus(run, corpus)
+    ledger.hold("inputs", corpus == run.corpus_digest, "the corpus is another than that of the captures")
+    fact = run.fact(named)
+    bounds = require(fact, KINDS["bounds"], "the bounds", ledger)
+    known_format(bounds, "the bounds", ledger)
+    said = [bounds[name] for name in ("corpus", "plan", "registered", "factor")]
+    own = [run.corpus_digest, run.manifest["plan"], run.manifest["registered"], 1.5]
+    ledger.hold("bounds", said == own, "bounds of {}, the check has {}", said, own)
+    models = list(dict.fromkeys(model for model, _, _ in run.measured))
+    wanted = [(model, group, side) for model in models for group in SPLITS for side in ("server", "reference")]
+    parts = {tuple(part.of.line[name] for name in ("model", "group", "side")): part for part in run.parts}
+    complete = sorted(parts) == sorted(wanted) and len(run.parts) == len(wanted)
+    ledger.need("captures", complete, "captures are missing, or there twice: {}", sorted(set(wanted) ^ set(parts)))
+    due = [(model, group, mode) for model in models for group in SPLITS for mode in MODES]
+    ledger.need("metrics", list(run.measured) == due, "metrics of {}, due are {}", list(run.measured), due)
+    builds: dict[tuple[str, str], JSON] = {}
+    for (model, group, side), part in parts.items():
+        build = {name: declared(part).get(name) for name in BUILD}
+        same = builds.setdefault((model, side), build) == build
+        ledger.hold("captures", same, "{} {} {}: of another build than its other groups", model, group, side)
+        knew = part.of.line["bounds"] == (named if side == "server" and group != "original" else None)
+        ledger.hold("bounds", knew, "{} {} {}: captured under {}", model, group, side, part.of.line["bounds"])
+        refused = refusals_of(part)
+        ledger.need(
+            "captures", not refused, "{} {}: refused, and yet checked: {}", model, group, list(refused.items())[:1]
+        )
+    for model in models:
+        ledger.need("bounds", model in bounds["models"], "there are no bounds for {}", model)
+        check_model_bounds(run, bounds["models"][model], model, parts)
+    return bounds
+
+
+def check_model_bounds(run: Check, said: JSON, model: str, parts: dict[tuple[str, str, str], Part]) -> None:
+    """Check that the bounds of a model follow from its calibration rows, and each group's metrics from its rows."""
+    ledger = run.ledger
+    rows = [row for mode in MODES for row in run.measured[model, "original", mode]]
+    for place, name in enumerate(METRICS, 2):
+        largest = max(row[place] for row in rows)
+        near = abs(largest - said["maxima"][name]) <= NEAR * max(largest, abs(said["maxima"][name]))
+        ledger.hold("bounds", near, "{} {}: the largest is {}, said {}", model, name, largest, said["maxima"][name])
+        right = said["bounds"][name] == 1.5 * said["maxima"][name]
+        ledger.hold("bounds", right, "{} {}: the bound is not 1.5 times the maximum", model, name)
+    ledger.hold("bounds", said["bounds"]["total_variation"] < 1, "{}: the bound on probability is not under 1", model)
+    seals = [parts[model, "original", side].seal_digest for side in ("server", "reference")]
+    named = [said["server"], said["reference"]] == seals and said["rows"] == len(rows)
+    ledger.hold("bounds", named, "{}: the bounds name other captures or rows", model)
+    for group in SPLITS:
+        server, reference = (parts[model, group, side] for side in ("server", "reference"))
+        for mode in MODES:
+            stored = run.measured[model, group, mode]
+            count = server.of.model["rows"]
+            places = [row[:2] for row in stored]
+            due = [[slot, at] for slot in range(len(server.of.members)) for at in range(count)]
+            ledger.need("metrics", places == due, "{} {} {}: rows are missing or moved", model, group, mode)
+            for slot in range(len(server.of.members)):
+                sides = server.rows_of(mode, slot), reference.rows_of("serial", slot)
+                compare_rows(run, sides, stored[slot * count : (slot + 1) * count], f"{model} {group} {mode} {slot}")
+
+
+def compare_rows(run: Check, sides: tuple[JSON, JSON], stored: list[JSON], where: str) -> None:
+    """Measure the rows of one sequence again, where both sides are here, in plain Python with exact sums."""
+    paths = [run.named_file("rows", side["file"]) for side in sides]
+    if None in paths or run.level == "digests":
+        run.ledger.unchecked["sequences against their rows"] += 1
+        return
+    values = [floats(run.read(path or "")) for path in paths]
+    width, finite = sides[0]["shape"][1], all(map(math.isfinite, itertools.chain(*values)))
+    whole = sides[0]["shape"] == sides[1]["shape"] and width > 1 and finite
+    run.ledger.need("metrics", whole, "{}: sides of other shapes, or values that are no logprobs", where)
+    for at, said in enumerate(stored):
+        server, reference = (one[at * width : (at + 1) * width] for one in values)
+        mine = measured(server, reference)
+        near = [abs(one - two) <= NEAR * max(abs(one), abs(two)) for one, two in zip(mine[:3], said[2:5])]
+        right = all(near) and mine[3:] == said[5:]
+        run.ledger.hold("metrics", right, "{} position {}: {} from its rows, said {}", where, at, mine, said[2:])
+
+
+def measured(server: array[float], reference: array[float]) -> list[JSON]:
+    """Return the metrics of one row, the reference's top-two gap, and the best tokens of both sides."""
+    ours, theirs = normalised(server), normalised(reference)
+    steps = [one - two for one, two in zip(ours, theirs)]
+    shares = math.fsum(abs(math.exp(one) - math.exp(two)) for one, two in zip(ours, theirs))
+    size, step = (math.sqrt(math.fsum(value * value for value in row)) for row in (theirs, steps))
+    first, second = sorted(reference)[:-3:-1]
+    bests = reference.index(first), server.index(max(server))
+    return [max(map(abs, steps)), step / size, shares / 2, first - second, *bests]
+
+
+def normalised(row: array[float]) -> list[float]:
+    """Return the log probabilities of a row, whatever constant was added to it."""
+    top = max(row)
+    total = math.log(math.fsum(math.exp(value - top) for value in row))
+    return [value - top - total for value in row]
+
+
+def accuracy_findings(run: Check, bounds: JSON) -> dict[str, JSON]:
+    """Return what findings.json must hold, from the metrics alone."""
+    cells: list[JSON] = []
+    failures: list[JSON] = []
+    for (model, group, mode), rows in run.measured.items():
+        limits = [bounds["models"][model]["bounds"][name] for name in METRICS]
+        counts: Counter[str] = Counter()
+        known = []
+        for slot, position, *values in rows:
+            why = [name for name, value, limit in zip(METRICS, values, limits) if value > limit]
+            gap, bests = values[3], values[4:]
+            counts.update(f"beyond_{name}" for name in why)
+            counts["clear"] += gap > 2 * limits[0]
+            counts["bests_differ"] += bests[0] != bests[1]
+            if gap > 2 * limits[0] and bests[0] != bests[1]:
+                counts["winners_lost"] += 1
+                why.append("winner")
+            counts["failed"] += bool(why)
+            where = {"model": model, "group": group, "mode": mode}
+            known += [{**where, "slot": slot, "position": position, "why": why}] if why else []
+        cell = {"model": model, "group": group, "mode": mode, "rows": len(rows)}
+        names = ("failed", "winners_lost", "clear", "bests_differ", *(f"beyond_{name}" for name in METRICS))
+        cell.update({name: counts[name] for name in names})
+        cell.update({name: max(row[place] for row in rows) for place, name in enumerate(METRICS, 2)})
+        cells.append(cell)
+        failures += known[:50]
+    coverage = [{key: cell[key] for key in ("model", "mode", "clear")} for cell in cells if cell["group"] == "fresh"]
+    within = not any(cell["failed"] for cell in cells) and all(one["clear"] for one in coverage)
+    registration = run.manifest["registration"]
+    status = registration["status"] if registration else "not registered"
+    sources = []
+    for part in run.parts:
+        build = declared(part).get("build")
+        said = {name: part.of.line[name] for name in ("model", "group", "side", "source")}
+        sources.append({**said, "build": build if type(build) is str else None})
+    return {
+        "format": 1,
+        "kind": "accuracy",
+        "seal": run.seal_digest,
+        "sound": True,
+        "conclusion": "within" if within else "beyond",
+        "sources": sources,
+        "bounds": {model: one["bounds"] for model, one in bounds["models"].items()},
+        "cells": cells,
+        "coverage": coverage,
+        "failures": failures[:50],
+        "predictions": [foretold(one, cells) for one in run.predictions or []],
+        "exploratory": None if status == "registered" else status,
+    }
+
+
+def foretold(prediction: JSON, cells: list[JSON]) -> dict[str, JSON]:
+    """Evaluate one prediction on the cells that it speaks of."""
+    chosen = [
+        cell
+        for cell in cells
+        if (prediction["models"] == "*" or cell["model"] in prediction["models"])
+        and cell["group"] in prediction["groups"]
+        and cell["mode"] in prediction["modes"]
+    ]
+    values = [cell[prediction["measure"]] for cell in chosen]
+    found = max(values, default=0.0) if prediction["measure"] in METRICS else sum(values)
+    rows = sum(cell["rows"] for cell in chosen)
+    verdicts = [meets(prediction[rule], found, 1) for rule in ("holds", "refuted")]
+    status = "holds" if verdicts[0] else "refuted"
+    if not chosen:
+        status = "not applicable"
+    elif rows < prediction["minimum"] or verdicts[0] == verdicts[1]:
+        status = "inconclusive"
+    names = {name: prediction[name] for name in ("id", "statement")}
+    return {**names, "status": status, "found": found, "rows": rows}
+
+
+def show_accuracy(findings: JSON) -> None:
+    """Print the cells of a check as an aligned table."""
+    names = ["model", "group", "mode", "rows", "failed", "clear", "winners_lost", "bests_differ", *METRICS]
+    columns([names, *([str(cell[name]) for name in names] for cell in findings["cells"])])
+    for one in findings["predictions"]:
+        say(f"prediction {one['id']}: {one['status']} ({one['found']} over {one['rows']} rows): {one['statement']}")
+
+
+# 13. One run, and the command. ----------------------------------------------------------------------------------------
 
 
 def unsealed(run: Run) -> str:
@@ -2216,7 +3359,7 @@ def unsealed(run: Run) -> str:
     for n, raw in enumerate(lines):
         try:
             line = decode(raw + b"\n", "", Ledger())
-            require(line, SHAPES[line["line"]], "", Ledger())
+            require(line, {**IDENTITY_SHAPES, **CHECK_SHAPES, **CAPTURE_SHAPES}[line["line"]], "", Ledger())
         except (RefusedError, KeyError, TypeError, OverflowError, MemoryError):
             line = {"n": -1}
         if line["n"] != n or line["prev"] != previous:
@@ -2227,6 +3370,38 @@ def unsealed(run: Run) -> str:
             finished.add((line["server"], line["trial"], line["attempt"]))
     cut = f", behind it {len(rest)} bytes of an incomplete line" if rest else ""
     return f"unsealed: {len(finished)} finished attempts are readable, the chain holds {end}{cut}"
+
+
+def kind_of(run: Run) -> str:
+    """Read the manifest, and return which kind of record this is."""
+    run.manifest = decode(run.read("manifest.json"), "manifest.json", run.ledger)
+    known_format(run.manifest, "manifest.json", run.ledger)
+    kind = run.manifest.get("kind")
+    if type(kind) is str and kind == "remedy":
+        raise ForeignError(f"kind {kind} is not known to this verifier")
+    run.ledger.need("shape", type(kind) is str and kind in JUDGES, "manifest.json: unexpected kind {!r}", kind)
+    return str(kind)
+
+
+def note_repository(run: Run, options: argparse.Namespace, report: dict[str, JSON]) -> None:
+    """Ask git about the registration where a repository is given, and note what was found."""
+    checked = check_repository(run, options.repo) if options.repo is not None else "not checked (no --repo)"
+    report["notes"]["repository"] = checked
+    report["notes"]["time stamp"] = time_stamp(run, options.repo) if options.repo is not None else "not looked for"
+
+
+def judge_audit(run: Run, options: argparse.Namespace, report: dict[str, JSON]) -> None:
+    """Verify a record of kind audit."""
+    load(run)
+    Walk(run).walk()
+    note_repository(run, options, report)
+    mine = findings_of(run)
+    report["notes"]["findings.json"] = compare(run, mine)
+    report["findings"] = mine
+    report["exit"], report["sentence"] = conclude(mine, options)
+
+
+JUDGES = {"audit": judge_audit, "identity": judge_identity, "accuracy": judge_accuracy}
 
 
 def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
@@ -2242,15 +3417,7 @@ def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
         if not (root / "SHA256SUMS").exists():
             raise ForeignError(unsealed(run))  # noqa: TRY301
         open_folder(run, options.expect)
-        load(run)
-        Walk(run).walk()
-        checked = check_repository(run, options.repo) if options.repo is not None else "not checked (no --repo)"
-        report["notes"]["repository"] = checked
-        report["notes"]["time stamp"] = time_stamp(run, options.repo) if options.repo is not None else "not looked for"
-        mine = findings_of(run)
-        report["notes"]["findings.json"] = compare(run, mine)
-        report["findings"] = mine
-        report["exit"], report["sentence"] = conclude(mine, options)
+        JUDGES[kind_of(run)](run, options, report)
     except (ForeignError, OSError) as error:
         report["exit"], report["sentence"] = 2, str(error)
     except RefusedError as error:
@@ -2264,7 +3431,8 @@ def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
     report["seal"] = run.seal_digest or None
     report["checks"] = [
         {"name": name, "count": ledger.counts[name], "failed": ledger.failures[name], "what": what}
-        for name, what in {**CONTRADICTIONS, **JUDGEMENTS}.items()
+        for name, what in {**CONTRADICTIONS, **COMPARISONS, **JUDGEMENTS}.items()
+        if name not in COMPARISONS or ledger.counts[name]
     ]
     report["contradictions"] = [{"check": name, "message": message} for name, message in found]
     report["unchecked"] = ledger.unchecked
@@ -2294,7 +3462,7 @@ def show(report: dict[str, JSON]) -> None:
     if report["seal"]:
         say(f"seal {report['seal']}")
     for check in report["checks"] if report["seal"] else []:
-        if check["name"] in CONTRADICTIONS:
+        if check["name"] not in JUDGEMENTS:
             status = "FAIL" if check["failed"] else "ok" if check["count"] else "-"
             say(f"{status:<5} {check['name']:<14} {check['count']:>8}  {check['what']}")
         elif check["count"]:
@@ -2305,7 +3473,8 @@ def show(report: dict[str, JSON]) -> None:
     for what, note in report["notes"].items():
         say(f"{what}: {note}")
     if report["findings"]:
-        show_findings(report["findings"])
+        shown = {"audit": show_findings, "identity": show_identity, "accuracy": show_accuracy}
+        shown[report["findings"]["kind"]](report["findings"])
     for found in report["contradictions"][:50]:
         say(f"contradiction: {found['check']}: {found['message']}")
     if report["contradictions"][50:]:
@@ -2334,7 +3503,7 @@ def show_findings(findings: JSON) -> None:
 
 def statement_of(report: dict[str, JSON]) -> dict[str, JSON]:
     """Return an in-toto Statement about the run's seal, of the predicate test-result v0.1, for others to sign."""
-    asked = [check for check in report["checks"] if check["name"] in CONTRADICTIONS and check["count"]]
+    asked = [check for check in report["checks"] if check["name"] not in JUDGEMENTS and check["count"]]
     failed = {row["check"] for row in report["contradictions"]}
     program = digest(Path(__file__).read_bytes())[7:]
     unsure = ["the record as a whole"] if report["exit"] == 3 else []

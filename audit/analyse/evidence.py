@@ -5,7 +5,7 @@ nothing is judged here. The cost is one pass over the history.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,11 +13,24 @@ from typing import Any
 from audit.errors import EvidenceError
 from audit.plan import Plan
 from audit.proofs import Flight, Identity, Moment, Origin, UnitFacts
-from audit.record import Attested, Complete, Invoke, Process, Reply, Resume, ServerEntry, ServerLine, Skip, Snapshot
+from audit.record import (
+    Attested,
+    Complete,
+    Invoke,
+    Line,
+    Manifest,
+    Process,
+    Reply,
+    Resume,
+    ServerEntry,
+    ServerLine,
+    Skip,
+    Snapshot,
+)
 from audit.store import Run
 from audit.trial import Block, Trial, Unit
 
-__all__ = ["Attempt", "Evidence", "Outcome", "Planned", "planned_trials", "read_evidence"]
+__all__ = ["Attempt", "Evidence", "Outcome", "Planned", "gather", "planned_trials", "read_evidence"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,13 +183,20 @@ def read_evidence(run: Run) -> dict[str, Evidence]:
 
     Raises: EvidenceError where a line names a server, a trial or a request that there is not.
     """
-    planned = planned_trials(run.plan, run.manifest.registered)
+    return gather(run.lines(), run.manifest, planned_trials(run.plan, run.manifest.registered))
+
+
+def gather(lines: Iterable[Line], manifest: Manifest, planned: Mapping[str, Planned]) -> dict[str, Evidence]:
+    """Index history lines, by server label in run order; `planned` holds the trials that they may name.
+
+    Raises: EvidenceError where a line names a server, a trial or a request that there is not.
+    """
     found = {
-        entry.label: Evidence(entry=entry, planned=planned, prompts=run.manifest.prompts.get(entry.label, {}))
-        for entry in run.manifest.servers
+        entry.label: Evidence(entry=entry, planned=planned, prompts=manifest.prompts.get(entry.label, {}))
+        for entry in manifest.servers
     }
     resumed = dict.fromkeys(found, False)
-    for line in run.lines():
+    for line in lines:
         if isinstance(line, Resume):
             resumed = dict.fromkeys(found, True)
             continue

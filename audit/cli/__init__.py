@@ -14,7 +14,23 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from audit import __version__
-from audit.cli import across, demo, diff, export, fake, plan, prereg, probe, report, run, seal, serve
+from audit.cli import (
+    accuracy,
+    across,
+    bisect,
+    demo,
+    diff,
+    export,
+    fake,
+    identity,
+    plan,
+    prereg,
+    probe,
+    report,
+    run,
+    seal,
+    serve,
+)
 from audit.cli.terminal import leave, say
 from audit.errors import DeterminismError
 
@@ -31,9 +47,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, serve, fake, probe, plan, run, report, diff, across, seal, export):
+for verb in (demo, serve, fake, probe, plan, run, report, diff, across, seal, export, identity, bisect):
     app.command(name=verb.NAME, help=verb.HELP)(verb.command)
-app.add_typer(prereg.app, name=prereg.NAME, help=prereg.HELP)
+for group in (prereg, accuracy):
+    app.add_typer(group.app, name=group.NAME, help=group.HELP)
 
 
 def _show_version(value: bool) -> None:

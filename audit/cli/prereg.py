@@ -30,15 +30,15 @@ def new(folder: Annotated[Path, typer.Argument(help="The folder to make, such as
 @app.command(name="status", help="Is it committed and unchanged; exit 3 where it is not registered.")
 def status(folder: FolderArgument, as_json: options.JsonOption = False) -> int:
     """Show where a registration stands."""
-    from audit.prereg import load_registration
+    from audit.lock import load_any
 
-    found = load_registration(folder)
+    found, predictions = load_any(folder)
     facts = {
         "name": found.name,
         "status": found.status,
         "commit": found.commit,
         "digest": found.digest,
-        "predictions": [prediction.id for prediction in found.predictions.predictions],
+        "predictions": predictions,
     }
     typer.echo(
         json.dumps(facts, indent=1) if as_json else "\n".join(f"{name:12}{value}" for name, value in facts.items())
@@ -49,10 +49,10 @@ def status(folder: FolderArgument, as_json: options.JsonOption = False) -> int:
 @app.command(name="lock", help="Resolve plan.toml into plan.json and print the digest to deposit.")
 def lock(folder: FolderArgument) -> int:
     """Fix a registration."""
-    from audit.prereg import load_registration
-    from audit.prereg.template import write_resolved
+    from audit.lock import load_any, write_resolved
 
     write_resolved(folder)
-    typer.echo(load_registration(folder).digest)
+    found, _ = load_any(folder)
+    typer.echo(found.digest)
     say(f"next: commit {folder} and nothing else in that commit, before the first run")
     return 0

@@ -22,18 +22,44 @@ def command(
     strict: Annotated[bool, typer.Option("--assert", help="Exit 1 where a prediction is refuted.")] = False,
 ) -> int:
     """Report a run."""
+    from audit.kind import kind_of
+
+    if kind_of(run) == "identity":
+        return _identity(run, as_json=as_json, strict=strict)
+    if kind_of(run) == "accuracy":
+        return _accuracy(run, as_json=as_json, strict=strict)
     from audit.report import derive, trials_csv
-    from audit.report.kinds import kind_of
+    from audit.report.kinds import reporter_of
     from audit.report.verifier import verifier_words
     from audit.store import Run
 
     findings, files = derive(run, with_steps=steps)
     if trials is not None:
         trials.write_bytes(trials_csv(run))
-    kind = kind_of(Run.open(run))
+    kind = reporter_of(Run.open(run))
     if as_json:
         typer.echo(files["findings.json"].decode(), nl=False)
     else:
         show(kind.text(findings).removesuffix("\n"))
         say(f"wrote {run / 'report.html'} and {len(files) - 1} more files\n{verifier_words(run)}")
     return kind.code(findings, strict=strict)
+
+
+def _identity(run: Path, *, as_json: bool, strict: bool) -> int:
+    from audit.cli.identity import show_compared
+    from audit.identity.findings import report_code
+    from audit.identity.gate import Compared, derive_identity
+
+    findings = derive_identity(run)
+    show_compared(Compared(run, findings), as_json=as_json)
+    return report_code(findings, strict=strict)
+
+
+def _accuracy(run: Path, *, as_json: bool, strict: bool) -> int:
+    from audit.accuracy.findings import derive_check
+    from audit.accuracy.text import report_code
+    from audit.cli.accuracy import show_check
+
+    findings = derive_check(run)
+    show_check(run, findings, as_json=as_json)
+    return report_code(findings, strict=strict)

@@ -87,6 +87,8 @@ def _set_field(xllamacpp: Any, params: Any, name: str, value: Any) -> None:  # n
     elif name == "flash_attn":
         word = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}[value]
         params.flash_attn_type = xllamacpp.llama_flash_attn_type[f"LLAMA_FLASH_ATTN_TYPE_{word}"]
+    elif name == "cache_type":
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type[f"GGML_TYPE_{value.upper()}"]
     elif name == "host":
         # Older wheels take one name, newer ones a list.
         if hasattr(params, "hostnames"):

@@ -12,12 +12,15 @@ from typing import Any, Literal, get_args
 
 from audit.errors import UsageError
 
-__all__ = ["HOST", "FlashAttention", "LaunchSettings", "bare_words", "embedded_fields", "server_arguments"]
+__all__ = ["HOST", "CacheType", "FlashAttention", "LaunchSettings", "bare_words", "embedded_fields", "server_arguments"]
 
 # Loopback only: an owned server is never meant to be seen from another machine.
 HOST = "127.0.0.1"
+# More layers than any model has.
+_ALL_LAYERS = 999
 
 FlashAttention = Literal["on", "off", "auto"]
+CacheType = Literal["f16", "f32"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +37,10 @@ class LaunchSettings:
         kv_unified: one key-value buffer shared by all slots.
         cache_ram_mib: host memory for the prompt cache, in MiB; 0 is off, -1 without limit.
         swa_full: a full-size cache for models with a sliding window.
+        cache_type: how keys and values are kept; None says nothing, and the build decides (f16).
         repack: weights may be rearranged for this processor (llama-server: `--repack`).
+        gpu: put all layers on an accelerator, if there is one; otherwise keep off any.
+        verbosity: how much llama.cpp logs, by its own numbers; None for its default.
         extra_args: further arguments, for the binary only.
 
     Raises: UsageError for a value out of range.
@@ -50,6 +56,9 @@ class LaunchSettings:
     cache_ram_mib: int = 0
     swa_full: bool = False
     repack: bool = True
+    cache_type: CacheType | None = None
+    gpu: bool = False
+    verbosity: int | None = None
     extra_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -63,6 +72,8 @@ class LaunchSettings:
             raise UsageError(f"cache_ram_mib is {self.cache_ram_mib}, but it must be at least -1")
         if self.flash_attn not in get_args(FlashAttention):
             raise UsageError(f"flash_attn is {self.flash_attn!r}, but it must be on, off or auto")
+        if self.cache_type not in {None, *get_args(CacheType)}:
+            raise UsageError(f"cache_type is {self.cache_type!r}, but it must be f16, f32 or None")
 
 
 def server_arguments(model_name: str, settings: LaunchSettings, *, port: int, binary: bool = True) -> list[str]:
@@ -82,14 +93,24 @@ def server_arguments(model_name: str, settings: LaunchSettings, *, port: int, bi
         words.append("--swa-full")
     if not settings.repack:
         words.append("--no-repack")
+    if settings.gpu:
+        words += ["-ngl", str(_ALL_LAYERS)]
+    if settings.verbosity is not None:
+        words += ["-lv", str(settings.verbosity)]
+    if settings.cache_type is not None:
+        words += ["-ctk", settings.cache_type, "-ctv", settings.cache_type]
     if binary:
-        words += ["--device", "none", *settings.extra_args]
+        words += [*([] if settings.gpu else ["--device", "none"]), *settings.extra_args]
     return words
 
 
 def embedded_fields(model_name: str, settings: LaunchSettings, *, port: int) -> dict[str, Any]:
     """Spell the settings as fields of xllamacpp's CommonParams, by the names that `audit.local.child` understands."""
+    more: dict[str, Any] = {"n_gpu_layers": _ALL_LAYERS} if settings.gpu else {}
+    if settings.verbosity is not None:
+        more["verbosity"] = settings.verbosity
     return {
+        **more,
         "model_path": model_name,
         "model_alias": model_name,
         "host": HOST,
@@ -109,6 +130,7 @@ def embedded_fields(model_name: str, settings: LaunchSettings, *, port: int) -> 
         "threads": settings.threads,
         "swa_full": settings.swa_full,
         "no_extra_bufts": not settings.repack,
+        **({} if settings.cache_type is None else {"cache_type": settings.cache_type}),
     }
 
 

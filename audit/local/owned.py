@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -54,6 +55,7 @@ class OwnedServer:
         port: where it listens, chosen already.
         deadline_s: seconds that a start may take.
         log_dir: where each start leaves one log file.
+        environment: all variables of the process; None for those of this one.
 
     Made by `start_embedded` and `start_binary`, not by hand.
     """
@@ -67,13 +69,16 @@ class OwnedServer:
         port: int,
         deadline_s: float,
         log_dir: Path,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        self.environment = environment
         self.model = model
         self.settings = settings
         self.binary = binary
         self.port = port
         self.deadline_s = deadline_s
         self.log_dir = log_dir
+        self.grace_s = _GRACE_SECONDS
         self.start_count = 0
         self.ready_ms = 0.0
         self._process: subprocess.Popen[bytes] | None = None
@@ -130,7 +135,7 @@ class OwnedServer:
             return
         try:
             process.terminate()
-            process.wait(timeout=_GRACE_SECONDS)
+            process.wait(timeout=self.grace_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -170,7 +175,7 @@ class OwnedServer:
     def _spawn(self) -> subprocess.Popen[bytes]:
         self.log_dir.mkdir(parents=True, exist_ok=True)
         name, model_folder = self.model.path.name, self.model.path.parent
-        environment = dict(os.environ)
+        environment = dict(os.environ if self.environment is None else self.environment)
         order: dict[str, Any] = {"parent_pid": os.getpid(), "folder": str(model_folder), "binary": None}
         if self.binary is None:
             order["fields"] = embedded_fields(name, self.settings, port=self.port)
@@ -254,6 +259,7 @@ def start_embedded(
     port: int = 0,
     deadline_s: float = 120.0,
     log_dir: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> OwnedServer:
     """Start the embedded build (xllamacpp) in a child process and wait until it is ready.
 
@@ -263,6 +269,8 @@ def start_embedded(
         port: 0 picks a free one.
         deadline_s: seconds until readiness, > 0.
         log_dir: None for `logs/` in the cache.
+        environment: all variables of the process, for instance with a PYTHONPATH that has another xllamacpp; None for
+            those of this one.
 
     Raises: UsageError when the port is in use, settings do not fit, or xllamacpp is missing; ServerError when the
         server does not become ready, with the end of its log as the hint.
@@ -270,8 +278,11 @@ def start_embedded(
     settings = settings or LaunchSettings()
     if settings.extra_args:
         raise UsageError(f"extra_args {list(settings.extra_args)} are for a binary; the embedded build takes none")
-    build_name(None)
-    return _start_server(model, settings, binary=None, port=port, deadline_s=deadline_s, log_dir=log_dir)
+    if environment is None:
+        build_name(None)
+    return _start_server(
+        model, settings, binary=None, port=port, deadline_s=deadline_s, log_dir=log_dir, environment=environment
+    )
 
 
 def start_binary(
@@ -282,6 +293,7 @@ def start_binary(
     port: int = 0,
     deadline_s: float = 120.0,
     log_dir: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> OwnedServer:
     """Start a llama-server program and wait until it is ready; otherwise like `start_embedded`.
 
@@ -289,7 +301,9 @@ def start_binary(
     """
     chosen = settings or LaunchSettings()
     path = binary.absolute()
-    return _start_server(model, chosen, binary=path, port=port, deadline_s=deadline_s, log_dir=log_dir)
+    return _start_server(
+        model, chosen, binary=path, port=port, deadline_s=deadline_s, log_dir=log_dir, environment=environment
+    )
 
 
 def _start_server(
@@ -300,13 +314,16 @@ def _start_server(
     port: int,
     deadline_s: float,
     log_dir: Path | None,
+    environment: Mapping[str, str] | None,
 ) -> OwnedServer:
     if port and not is_port_free(HOST, port):
         raise UsageError(f"port {port} is in use", hint="choose another, or 0 for any free one")
     folder = (log_dir or cache_root() / "logs").absolute()
     for _ in range(1 if port else _PORT_TRIES):
         chosen = port or free_port(HOST)
-        server = OwnedServer(model, settings, binary=binary, port=chosen, deadline_s=deadline_s, log_dir=folder)
+        server = OwnedServer(
+            model, settings, binary=binary, port=chosen, deadline_s=deadline_s, log_dir=folder, environment=environment
+        )
         try:
             server._start()  # noqa: SLF001 - the constructor's other half, kept apart so that a lost race can retry
         except _PortTakenError:

@@ -17,7 +17,15 @@ from audit.prereg.predictions import Predictions, load_predictions
 from audit.record import Registration
 from audit.stream import digest
 
-__all__ = ["FILES", "Registered", "committed", "load_registration"]
+__all__ = [
+    "FILES",
+    "Registered",
+    "RegisteredFiles",
+    "check_resolved",
+    "committed",
+    "load_registration",
+    "registered_files",
+]
 
 FILES = ("PREREG.md", "plan.json", "plan.toml", "predictions.json")
 GIT_TIMEOUT_S = 30.0
@@ -25,13 +33,11 @@ Status = Literal["registered", "uncommitted", "changed", "overridden"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Registered:
-    """One registered study: its files, its plan and predictions, and where it stands in git's history."""
+class RegisteredFiles:
+    """The files of a registration of any kind, and where it stands in git's history."""
 
     name: str
     files: dict[str, bytes]
-    plan: Plan
-    predictions: Predictions
     commit: str | None
     status: Status
 
@@ -47,10 +53,18 @@ class Registered:
         return Registration(name=self.name, digest=self.digest, files=files, commit=self.commit, status=status)
 
 
-def load_registration(folder: Path) -> Registered:
-    """Read a registration.
+@dataclass(frozen=True, kw_only=True)
+class Registered(RegisteredFiles):
+    """One registered audit: its files with its plan and predictions, read."""
 
-    Raises: UsageError where a file is missing; PlanError where one is not valid, or plan.json is not plan.toml's.
+    plan: Plan
+    predictions: Predictions
+
+
+def registered_files(folder: Path) -> RegisteredFiles:
+    """Read the four files of a registration, and ask git about them; what they say is not looked at.
+
+    Raises: UsageError where a file is missing.
     """
     try:
         files = {name: (folder / name).read_bytes() for name in FILES}
@@ -58,18 +72,38 @@ def load_registration(folder: Path) -> Registered:
         raise UsageError(
             f"{error.filename}: {error.strerror}", hint=f"a registration holds {', '.join(FILES)}"
         ) from error
-    plan = Plan.load(folder / "plan.toml")
-    if plan.to_bytes() != files["plan.json"]:
-        raise PlanError(f"{folder}/plan.json is not what plan.toml resolves to", hint="write it anew from plan.toml")
-    predictions = load_predictions(files["predictions.json"])
     commit = _git(folder, "log", "-1", "--format=%H", "--", ".")
+    return RegisteredFiles(
+        name=folder.resolve().name, files=files, commit=commit or None, status=_status(folder, files, commit)
+    )
+
+
+def check_resolved(folder: Path, found: RegisteredFiles, plan: bytes) -> None:
+    """Check that plan.json is what plan.toml, of whatever kind, resolves to.
+
+    Raises: PlanError where it is not.
+    """
+    if plan != found.files["plan.json"]:
+        hint = f"determinism prereg lock {folder}"
+        raise PlanError(f"{folder}/plan.json is not what plan.toml resolves to", hint=hint)
+
+
+def load_registration(folder: Path) -> Registered:
+    """Read a registration of kind audit.
+
+    Raises: UsageError where a file is missing; PlanError where one is not valid, or plan.json is not plan.toml's.
+    """
+    found = registered_files(folder)
+    plan = Plan.load(folder / "plan.toml")
+    check_resolved(folder, found, plan.to_bytes())
+    predictions = load_predictions(found.files["predictions.json"])
     return Registered(
-        name=folder.resolve().name,
-        files=files,
+        name=found.name,
+        files=found.files,
+        commit=found.commit,
+        status=found.status,
         plan=plan,
         predictions=predictions,
-        commit=commit or None,
-        status=_status(folder, files, commit),
     )
 
 

@@ -1,17 +1,14 @@
 """A registration's files, as one begins them.
 
-In goes a folder, out come PREREG.md, plan.toml and predictions.json to be edited, and later plan.json, resolved from
-plan.toml. A registration that is committed is never written to.
+In goes a folder, out come PREREG.md, plan.toml and predictions.json to be edited. `audit.lock` makes plan.json of them.
 """
 
 from pathlib import Path
 
 from audit.errors import UsageError
-from audit.plan import Plan
-from audit.prereg.registration import FILES, committed
 from audit.stream import canonical
 
-__all__ = ["write_resolved", "write_template"]
+__all__ = ["write_template"]
 
 _PREREG = """# NAME
 
@@ -117,21 +114,3 @@ def write_template(folder: Path) -> list[Path]:
     except OSError as error:
         raise UsageError(f"{folder}: a registration cannot be written here: {error.strerror}") from error
     return [folder / file for file in contents]
-
-
-def write_resolved(folder: Path) -> None:
-    """Write plan.json from plan.toml.
-
-    Raises: UsageError where the registration is committed already and this would change it, or cannot be written;
-        PlanError.
-    """
-    data = Plan.load(folder / "plan.toml").to_bytes()
-    path = folder / "plan.json"
-    if path.is_file() and path.read_bytes() == data:
-        return
-    if committed(folder):
-        raise UsageError(f"{folder} is committed, and {FILES[1]} would change", hint="a new study gets a new folder")
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error

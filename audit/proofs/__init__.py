@@ -6,7 +6,7 @@ specification. All are pure functions of the structs in facts.py; none compares 
 """
 
 from audit.proofs.facts import HELD, Case, Flight, Identity, Judged, Moment, Origin, UnitFacts, Window, judge_all
-from audit.proofs.trial import PROOFS, first_item, prove
+from audit.proofs.trial import PROOFS, busy_slots, distinct_slots, first_item, prove, windows_overlap
 from audit.proofs.unit import accounting, idle, same_server
 
 __all__ = [
@@ -21,9 +21,12 @@ __all__ = [
     "UnitFacts",
     "Window",
     "accounting",
+    "busy_slots",
+    "distinct_slots",
     "first_item",
     "idle",
     "judge_all",
     "prove",
     "same_server",
+    "windows_overlap",
 ]

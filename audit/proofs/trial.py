@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from audit.proofs.facts import HELD, NS_PER_MS, Case, Flight, Judged, UnitFacts, Window, judge_all, number_of
 
-__all__ = ["PROOFS", "first_item", "prove"]
+__all__ = ["PROOFS", "busy_slots", "distinct_slots", "first_item", "prove", "windows_overlap"]
 
 BUSY_SHARE = Fraction(8, 10)
 COMMON_SHARE = 0.5  # of the shortest window
@@ -48,17 +48,26 @@ def _require(*, holds: bool, reason: str) -> Judged:
 
 def _wave(unit: UnitFacts) -> Judged:
     """Judge whether the members of a wave really ran at once, each on its own slot."""
-    windows, level = _windows(unit.flights), len(unit.flights)
+    flights = unit.flights
+    return judge_all((windows_overlap(flights), distinct_slots(flights), busy_slots(unit, len(flights))))
+
+
+def windows_overlap(flights: Sequence[Flight | None]) -> Judged:
+    """Judge whether all processing windows share at least half of the shortest."""
+    windows = _windows(flights)
     if windows is None:
         return Judged("failed", "windows")
     common = min(window.end_ns for window in windows) - max(window.begin_ns for window in windows)
-    if common < COMMON_SHARE * min(window.length_ns for window in windows):
-        return Judged("failed", "windows")
-    slots = {flight.id_slot for flight in unit.flights if flight}
-    return judge_all((_require(holds=len(slots - {None}) == level, reason="slots"), _busy(unit, level)))
+    return _require(holds=common >= COMMON_SHARE * min(one.length_ns for one in windows), reason="windows")
 
 
-def _busy(unit: UnitFacts, level: int) -> Judged:
+def distinct_slots(flights: Sequence[Flight | None]) -> Judged:
+    """Judge whether each request ran on a slot of its own."""
+    slots = {flight.id_slot for flight in flights if flight}
+    return _require(holds=len(slots - {None}) == len(flights), reason="slots")
+
+
+def busy_slots(unit: UnitFacts, level: int) -> Judged:
     """Judge the slots that were busy per decode over a wave, where the server counts them."""
     before = unit.before.metrics if unit.before else None
     after = unit.after.metrics if unit.after else None

@@ -13,7 +13,6 @@ from audit.analyse import Judgement
 from audit.analyse.cells import JUDGED
 from audit.compare import first_difference
 from audit.prereg import load_predictions
-from audit.prereg.predictions import Rule
 from audit.record import Interrupt, Resume
 from audit.report import plots, wave_plots
 from audit.report.anchors import Anchors
@@ -22,7 +21,19 @@ from audit.report.run_map import run_map
 from audit.report.steps import step_table
 from audit.report.system import system_view
 from audit.report.text import bounds_text
-from audit.report.words import CHECKS, CONTROL, GROUPS, VERDICTS, condition_words, counted, group_of, in_order, listed
+from audit.report.words import (
+    CHECKS,
+    CONTROL,
+    GROUPS,
+    VERDICTS,
+    condition_words,
+    counted,
+    group_of,
+    in_order,
+    listed,
+    predictions_words,
+    rule_words,
+)
 from audit.store import Run
 
 __all__ = ["audit_view"]
@@ -42,7 +53,6 @@ _SECTIONS = (
     ("limits", "Limits"),
 )
 _MACHINE = ("cpu", "cpu_flags", "cores", "kernel", "memory_bytes")
-_OPERATORS = {"<": "below", "<=": "at most", "==": "exactly", ">=": "at least", ">": "above"}
 _MEASURES = {
     "logprob_identical": "the share of trials with identical logprobs",
     "token_identical": "the share of trials with identical tokens",
@@ -94,13 +104,6 @@ def _conclusion(findings: JSON) -> JSON:
     if shown:
         shown[0] = shown[0].replace(" ", " is " if shown[0].startswith("1 ") else " are ", 1)
     shown += [f"{without} without a result"] * bool(without)
-    statuses = [entry["status"] for entry in findings["predictions"]]
-    said = {status: statuses.count(status) for status in ("holds", "refuted", "inconclusive", "not applicable")}
-    verb = {status: "is" if number == 1 else "are" for status, number in said.items()}
-    predictions = [f"{said['holds']} {'holds' if said['holds'] == 1 else 'hold'}"]
-    predictions += [
-        f"{said[status]} {verb[status]} {status}" for status in list(said)[1:] if said[status] or status == "refuted"
-    ]
     instrument = (
         "The record is sound: its controls diverged, its canaries held."
         if findings["sound"]
@@ -110,9 +113,7 @@ def _conclusion(findings: JSON) -> JSON:
         "sound": findings["sound"],
         "instrument": instrument,
         "cells": f"Of {counted(len(cells), 'cell')} {listed(shown)}." if shown else "No cell was planned.",
-        "predictions": f"Of {counted(len(statuses), 'registered prediction')} {listed(predictions)}."
-        if statuses
-        else "",
+        "predictions": predictions_words([entry["status"] for entry in findings["predictions"]]),
         "exploratory": findings["exploratory"],
     }
 
@@ -142,8 +143,8 @@ def _predictions(run: Run, findings: JSON, anchors: Anchors) -> list[JSON]:
         entries.append({
             **entry,
             "anchor": anchors.prediction(entry["id"]),
-            "rule": f"Holds where {_MEASURES[one.measure]} is {_rule(one.holds)} {where}, is refuted where it is "
-            f"{_rule(one.refuted)}; n at least {one.minimum}",
+            "rule": f"Holds where {_MEASURES[one.measure]} is {rule_words(one.holds.op, one.holds.value)} {where}, "
+            f"is refuted where it is {rule_words(one.refuted.op, one.refuted.value)}; n at least {one.minimum}",
             "requires": list(one.requires),
             "cells": [_spoken(cell, anchors) for cell in entry["cells"]],
         })  # fmt: skip
@@ -153,10 +154,6 @@ def _predictions(run: Run, findings: JSON, anchors: Anchors) -> list[JSON]:
 def _spoken(cell: JSON, anchors: Anchors) -> JSON:
     name = cell["condition"]
     return {**cell, "anchor": anchors.cell(cell["server"], name), "words": condition_words(name)}
-
-
-def _rule(rule: Rule) -> str:
-    return f"{_OPERATORS[rule.op]} {rule.value:g}"
 
 
 def _instrument(findings: JSON, servers: Sequence[str]) -> list[JSON]:

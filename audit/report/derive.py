@@ -10,7 +10,7 @@ from typing import Any
 
 from audit.analyse import trials
 from audit.errors import UsageError
-from audit.report.kinds import kind_of
+from audit.report.kinds import reporter_of
 from audit.report.package import csv_bytes
 from audit.store import Run, write_derived
 from audit.stream import canonical
@@ -31,7 +31,7 @@ def derived_files(folder: Path, *, with_steps: bool = False) -> tuple[dict[str, 
             f"{folder} is unsealed: its run did not end ({finished} distinct streams are kept)",
             hint="an unsealed run is no evidence yet; finish it: determinism run --resume",
         )
-    reported = kind_of(run).report(run, with_steps)
+    reported = reporter_of(run).report(run, with_steps)
     return reported.findings, {"findings.json": canonical(reported.findings), **reported.files}
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from audit.compare import OWN_RANK, Difference, first_difference, is_float32, margin_of, ulp_distance
 from audit.stream import Step, Stream
 
-__all__ = ["Digits", "Entry", "Pair", "difference_words", "number_text", "side_by_side", "step_rows"]
+__all__ = ["Digits", "Entry", "Pair", "cut", "difference_words", "number_text", "side_by_side", "step_rows"]
 
 _AROUND = 3
 
@@ -48,7 +48,8 @@ def number_text(value: float | None) -> str:
     return "none" if value is None else repr(value)
 
 
-def _cut(text: str, other: str) -> Digits:
+def cut(text: str, other: str) -> Digits:
+    """Return a text, cut where it leaves the other one."""
     if text == other:
         return Digits(text, "")
     at = next(
@@ -62,7 +63,7 @@ def _entry(mine: tuple[int, float | None], other: tuple[int, float | None] | Non
         (str(token), number_text(value), "none" if value is None else value.hex())
         for token, value in (mine, other or mine)
     ]
-    token, *numbers = (_cut(one, two) for one, two in zip(*values, strict=True))
+    token, *numbers = (cut(one, two) for one, two in zip(*values, strict=True))
     whole = Digits("", values[0][0]) if token.differs or (other is not None and mine[0] != other[0]) else token
     return Entry(whole, *numbers)
 

@@ -18,7 +18,7 @@ from audit.report.steps import step_table
 from audit.report.text import findings_text, verdict_code
 from audit.store import Run
 
-__all__ = ["KINDS", "Kind", "Reported", "kind_of"]
+__all__ = ["KINDS", "Kind", "Reported", "reporter_of"]
 
 JSON = dict[str, Any]
 
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
     code: _Code
 
 
-def kind_of(run: Run) -> Kind:
+def reporter_of(run: Run) -> Kind:
     """Return how a run is reported.
 
     Raises: UsageError where this version cannot report its kind.

@@ -19,9 +19,12 @@ __all__ = [
     "group_of",
     "in_order",
     "listed",
+    "predictions_words",
+    "rule_words",
 ]
 
 CONTROL = "control_"
+_OPERATORS = {"<": "below", "<=": "at most", "==": "exactly", ">=": "at least", ">": "above"}
 NO_RESULT = ("unsupported", "not run", "tainted", "cross-talk", "vacuous", "insufficient")
 _CONDITIONS = {
     "repeat_greedy": "alone, again",
@@ -114,3 +117,21 @@ def listed(words: Sequence[str]) -> str:
     """Return words as a list in a sentence: `a`, `a and b`, `a, b and c`."""
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def rule_words(op: str, value: float) -> str:
+    """Return what a rule asks of a number: `exactly 1`, `below 0.9`."""
+    return f"{_OPERATORS.get(op, op)} {value:g}"
+
+
+def predictions_words(statuses: Sequence[str]) -> str:
+    """Return how many registered predictions hold and how many do not, as a sentence; empty where there are none."""
+    if not statuses:
+        return ""
+    said = {status: statuses.count(status) for status in ("holds", "refuted", "inconclusive", "not applicable")}
+    verb = {status: "is" if number == 1 else "are" for status, number in said.items()}
+    words = [f"{said['holds']} {'holds' if said['holds'] == 1 else 'hold'}"]
+    words += [
+        f"{said[status]} {verb[status]} {status}" for status in list(said)[1:] if said[status] or status == "refuted"
+    ]
+    return f"Of {counted(len(statuses), 'registered prediction')} {listed(words)}."

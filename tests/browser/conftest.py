@@ -1,9 +1,10 @@
-"""What the browser tests share: Debian's Chromium, started once, and pages of stored and made-up runs."""
+"""What the browser tests share: Debian's Chromium, and pages of stored and made-up runs."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,17 @@ from audit.report import derive
 from audit.report.across import across, across_page_context
 from audit.report.render import html_page
 from scripts.screenshots import ARGUMENTS
+from tests.integration.other_kinds import hostile_accuracy, hostile_identity
 from tests.unit.report.reported import eventful, hostile
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 AUTHORITATIVE = "2026-11-30-embedded-b11549"
+OTHER_KINDS = {
+    "identity": "2026-11-30-identity-source-one-ulp",
+    "accuracy": "2026-11-30-accuracy-tiny-llama-q4_0",
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +52,16 @@ def pages(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     for name, write in made.items():
         write(folder / name)
         derive(folder / name)
+    # A browser that runs holds this thread's event loop, which the fakes of the comparison need.
+    with ThreadPoolExecutor(max_workers=1) as aside:
+        aside.submit(hostile_identity, folder / "identity").result()
+    hostile_accuracy(repository / "results" / OTHER_KINDS["accuracy"], folder / "accuracy")
     across_page = folder / "across.html"
     across_page.write_bytes(html_page("across.html", across_page_context(across([folder / name for name in made]))))
     return {
         "stored": repository / "results" / AUTHORITATIVE / "report.html",
         **{name: folder / name / "report.html" for name in made},
+        **{kind: repository / "results" / run / "report.html" for kind, run in OTHER_KINDS.items()},
+        **{f"hostile {kind}": folder / kind / "report.html" for kind in OTHER_KINDS},
         "across": across_page,
     }

@@ -19,7 +19,8 @@ from axe_playwright_python.sync_playwright import Axe
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-NAMES = ("stored", "eventful", "hostile", "across")
+OTHERS = ("identity", "hostile identity", "accuracy", "hostile accuracy")
+NAMES = ("stored", "eventful", "hostile", "across", *OTHERS)
 
 
 @contextmanager
@@ -90,7 +91,7 @@ def test_anchors_lead_somewhere(browser: Browser, pages: dict[str, Path], name: 
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["stored", "hostile", "across"])
+@pytest.mark.parametrize("name", ["stored", "hostile", "across", *OTHERS])
 def test_axe_finds_no_violation(browser: Browser, pages: dict[str, Path], name: str, *, dark: bool) -> None:
     """Names, roles, order, contrast: nothing that axe-core knows is wrong; smaller pages with everything unfolded."""
     with opened(browser, pages[name], dark=dark) as (page, _):
@@ -143,15 +144,41 @@ def test_a_page_prints_to_a4(browser: Browser, pages: dict[str, Path], name: str
     assert boxes == {(0, 0, 595, 842)}
 
 
-def test_hostile_text_is_seen_and_does_nothing(browser: Browser, pages: dict[str, Path]) -> None:
+@pytest.mark.parametrize("name", ["hostile", "hostile identity", "hostile accuracy"])
+def test_hostile_text_is_seen_and_does_nothing(browser: Browser, pages: dict[str, Path], name: str) -> None:
     """No element of a record's making exists, no script of it ran, and its text can be read."""
-    with opened(browser, pages["hostile"]) as (page, complaints):
+    with opened(browser, pages[name]) as (page, complaints):
         assert page.locator("img").count() == 0
         assert page.locator("script").count() == 1
         assert page.locator("a[href^='javascript']").count() == 0
         assert "<script>alert(1)</script>" in page.inner_text("body")
         assert "\\x1b[31m" in page.inner_text("body")
         assert complaints == []
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_pages_of_other_kinds_print_light_on_a4(
+    browser: Browser, pages: dict[str, Path], name: str, tmp_path: Path
+) -> None:
+    """Whatever the screen is, and without what only a screen can use."""
+    with opened(browser, pages[name], dark=True) as (page, complaints):
+        data = page.pdf(path=tmp_path / "page.pdf", prefer_css_page_size=True)
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert not page.locator("nav").is_visible()
+        assert complaints == []
+    boxes = {tuple(round(float(part)) for part in box.split()) for box in re.findall(rb"/MediaBox \[([^\]]+)\]", data)}
+    assert boxes == {(0, 0, 595, 842)}
+
+
+def test_a_cell_leads_to_its_difference_and_back(browser: Browser, pages: dict[str, Path]) -> None:
+    """Following the link of a differing cell shows the value, and the value names its cell."""
+    with opened(browser, pages["identity"]) as (page, _):
+        page.locator(".cells a").first.click()
+        target = page.locator(":target")
+        assert target.locator("mark").count() == 4
+        target.locator("h3 a").click()
+        assert "0/27 rows equal" in page.locator(":target").inner_text()
 
 
 def test_the_policy_stops_what_escaping_would_let_through(
@@ -189,4 +216,5 @@ def test_every_plot_of_the_stored_run_has_a_text_alternative(browser: Browser, p
 
 def test_the_stored_page_is_small_enough(pages: dict[str, Path]) -> None:
     """Below 2 MB, as it is on disk."""
+    assert max(pages[name].stat().st_size for name in OTHERS) < 500_000
     assert 100_000 < pages["stored"].stat().st_size < 2_000_000

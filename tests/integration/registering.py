@@ -9,7 +9,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from audit.prereg.template import write_resolved
+from audit.lock import write_resolved
 
 PLAN = """
 name = "tiny"

@@ -18,18 +18,20 @@ import pytest
 RANKS = {
     "": 0,  # audit/__init__.py, which every import of the package runs first
     "errors": 0,
-    **dict.fromkeys(["statistics", "stream", "trial"], 1),
+    **dict.fromkeys(["kind", "statistics", "stream", "trial"], 1),
     **dict.fromkeys(["conditions", "finding", "record", "rows"], 2),
     **dict.fromkeys(["compare", "difference", "history", "past", "plan", "wire"], 3),
     **dict.fromkeys(["client", "machine", "order", "request", "schedule", "store", "tiny"], 4),
     **dict.fromkeys(["export", "local", "prereg", "proofs", "server", "unsealed"], 5),
-    **dict.fromkeys(["analyse", "dumper", "fake", "probe", "replies"], 6),
+    **dict.fromkeys(["analyse", "dumper", "fake", "probe", "replies", "spool"], 6),
     "sitting": 7,
     "execution": 8,
     **dict.fromkeys(["capture", "resume"], 9),
-    **dict.fromkeys(["accuracy", "identity", "remedy", "report"], 10),
-    "cli": 11,
-    "__main__": 12,  # it starts cli
+    "report": 10,
+    **dict.fromkeys(["accuracy", "identity", "remedy"], 11),
+    **dict.fromkeys(["derived", "lock"], 12),
+    "cli": 13,
+    "__main__": 14,  # it starts cli
 }
 # The order of the packages that are planted below, which stay as they are when a module of ours gets another rank.
 PLANTED = {"": 0, "errors": 0, "stream": 1, "client": 3, "plan": 3, "store": 3, "identity": 6, "cli": 7}
@@ -61,7 +63,7 @@ BANS = {
 
 LINES_MAX = 350
 # The verifier is one file by design: it is copied to where nothing is installed.
-LINES_MAX_BY_FILE = {"scripts/verify.py": 2450}
+LINES_MAX_BY_FILE = {"scripts/verify.py": 3600}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 RUN = "2026-11-30-skulk-b10434-tiny"
+IDENTITY = "2026-11-30-identity-epochs-smollm2"
 REGISTERED = "2026-11-30-embedded-b11549"
 
 
@@ -34,6 +35,19 @@ def test_a_stored_run_fits_the_schemas(repository: Path, run: str, name: str) ->
     """Manifest, plan and findings of a stored run are valid."""
     document = json.loads((repository / "results" / run / f"{name}.json").read_text())
     assert list(Draft202012Validator(schema(repository, name)).iter_errors(document)) == []
+
+
+@pytest.mark.parametrize(("name", "path"), [("identity-manifest", "manifest.json"), ("identity-plan", "plan.json")])
+def test_a_stored_identity_record_fits_the_schemas(repository: Path, name: str, path: str) -> None:
+    """The other kind has shapes of its own, and its lines are valid too."""
+    folder = repository / "results" / IDENTITY
+    document = json.loads((folder / path).read_text())
+    assert list(Draft202012Validator(schema(repository, name)).iter_errors(document)) == []
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    kinds = {line["line"] for line in lines}
+    validators = {kind: Draft202012Validator(schema(repository, f"history-{kind}")) for kind in kinds}
+    assert kinds == {"begin", "process", "capture", "end"}
+    assert [line["n"] for line in lines if not validators[line["line"]].is_valid(line)] == []
 
 
 def test_registered_predictions_fit_the_schema(repository: Path) -> None:

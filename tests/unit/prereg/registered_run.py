@@ -14,7 +14,7 @@ import msgspec
 
 from audit.analyse import findings
 from audit.plan import Plan
-from audit.record import Manifest
+from audit.record import AnyManifest
 from audit.store import RunWriter
 from audit.stream import Stream, digest
 from audit.trial import Trial
@@ -38,7 +38,7 @@ class Change(NamedTuple):
 class _Writer(RunWriter):
     """A writer whose manifest names the registered files."""
 
-    def begin(self, manifest: Manifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
+    def begin(self, manifest: AnyManifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
         """Write the beginning, with the digest of each registered file."""
         assert manifest.registration is not None
         files = {name: {"sha256": digest(data), "blob": "0" * 40} for name, data in registration.items()}

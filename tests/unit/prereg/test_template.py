@@ -10,9 +10,10 @@ import pytest
 
 from audit.analyse.cells import sizes
 from audit.errors import PlanError, UsageError
+from audit.lock import write_resolved
 from audit.plan import Plan, registered_digest
 from audit.prereg import load_registration
-from audit.prereg.template import write_resolved, write_template
+from audit.prereg.template import write_template
 
 FILES = ["PREREG.md", "plan.toml", "predictions.json"]
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.errors import UsageError
+from audit.tiny.shapes import FEED_FORWARD, TINY_ARCHITECTURES, VOCABULARY, WIDTH, add_facts, tensor_shapes
 
 __all__ = [
     "TINY_ARCHITECTURES",
@@ -33,20 +34,14 @@ __all__ = [
     "write_tiny",
 ]
 
-TINY_ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 TINY_QUANTIZATIONS = ("f32", "f16", "q8_0", "q4_0")
 TINY_NAMES = tuple(f"tiny-{arch}-{quant}" for arch in TINY_ARCHITECTURES for quant in TINY_QUANTIZATIONS)
-TINY_VOCABULARY = 512
+TINY_VOCABULARY = VOCABULARY
 
-_CONTEXT = 4096
-_LAYERS = 2
-_WIDTH = 256
-_HEADS = 4
-_HEADS_KV = 2
-_HEAD_WIDTH = _WIDTH // _HEADS
-_FEED_FORWARD = 512
-# Shorter than a long prompt of a plan, so that the sliding window of gemma3 really slides.
-_WINDOW = 256
+# A row of a quantized matrix is cut into blocks of this many values.
+_BLOCK = 32
+# Small tensors that decide where things go, which real files leave in float32 as well.
+_NEVER_QUANTIZED = ("ffn_gate_inp.weight", "ssm_conv1d.weight", "ssm_a")
 
 _SPECIAL = ("<unk>", "<bos>", "<eos>")
 # The types of llama.cpp's vocabulary: unknown is 2, control is 3, normal is 1.
@@ -65,15 +60,33 @@ _CHAT_TEMPLATE = (
 # with a spread of about 2.5, hence a best token near -2 nats; the others keep a residual stream that every layer moves.
 _SPREADS = {
     "token_embd.weight": 0.5,
-    "output.weight": 2.5 / _WIDTH**0.5,
-    "attn_q.weight": 1.5 / _WIDTH**0.5,
-    "attn_k.weight": 1.5 / _WIDTH**0.5,
-    "attn_v.weight": 1.5 / _WIDTH**0.5,
-    "attn_output.weight": 1.5 / _WIDTH**0.5,
-    "ffn_gate.weight": 1.5 / _WIDTH**0.5,
-    "ffn_up.weight": 1.5 / _WIDTH**0.5,
-    "ffn_down.weight": 1.5 / _FEED_FORWARD**0.5,
+    "output.weight": 2.5 / WIDTH**0.5,
+    "attn_q.weight": 1.5 / WIDTH**0.5,
+    "attn_k.weight": 1.5 / WIDTH**0.5,
+    "attn_v.weight": 1.5 / WIDTH**0.5,
+    "attn_output.weight": 1.5 / WIDTH**0.5,
+    "ffn_gate.weight": 1.5 / WIDTH**0.5,
+    "ffn_up.weight": 1.5 / WIDTH**0.5,
+    "ffn_down.weight": 1.5 / FEED_FORWARD**0.5,
+    "ffn_gate_inp.weight": 1.5 / WIDTH**0.5,
+    "ffn_gate_exps.weight": 1.5 / WIDTH**0.5,
+    "ffn_up_exps.weight": 1.5 / WIDTH**0.5,
+    "ffn_down_exps.weight": 1.5 / WIDTH**0.5,
+    "ssm_in.weight": 1.5 / WIDTH**0.5,
+    "ssm_conv1d.weight": 0.5,
+    "ssm_x.weight": 1.5 / FEED_FORWARD**0.5,
+    "ssm_dt.weight": 0.5,
+    "ssm_d": 1.0,
+    "ssm_out.weight": 1.5 / FEED_FORWARD**0.5,
     ".bias": 0.1,
+}
+# Gemma multiplies its embeddings by the square root of their width. Where the output is the embedding again, a large
+# one would make every token its own successor.
+_EMBEDDINGS = {
+    "gemma3": 0.5 / WIDTH**0.5,
+    "gemma": 0.6 / WIDTH**0.5,
+    "gemma2": 0.6 / WIDTH**0.5,
+    "command-r": 2.5 / WIDTH**0.5,
 }
 
 
@@ -92,7 +105,7 @@ def parse_tiny_name(name: str) -> TinyName:
     """
     if name not in TINY_NAMES:
         raise UsageError(f"no tiny model is called {name!r}", hint=f"choose one of {', '.join(TINY_NAMES)}")
-    _, architecture, quantization = name.split("-")
+    architecture, _, quantization = name.removeprefix("tiny-").rpartition("-")
     return TinyName(architecture, quantization)
 
 
@@ -142,37 +155,21 @@ def write_tiny(name: str, path: Path) -> str:
 def _write(gguf: Any, name: str, parsed: TinyName, temporary: str) -> None:  # noqa: ANN401 - the package ships no types
     writer = gguf.GGUFWriter(temporary, parsed.architecture)
     quantization = gguf.GGMLQuantizationType[parsed.quantization.upper()]
-    _add_facts(gguf, writer, name, parsed)
+    writer.add_name(name)
+    file_type = "ALL_F32" if parsed.quantization == "f32" else f"MOSTLY_{parsed.quantization.upper()}"
+    writer.add_file_type(gguf.LlamaFileType[file_type])
+    add_facts(writer, parsed.architecture)
     _add_vocabulary(writer)
-    for tensor, shape in _tensor_shapes(parsed.architecture).items():
+    for tensor, shape in tensor_shapes(parsed.architecture).items():
         values = _weights(parsed.architecture, tensor, shape)
         # As in real files, only matrices are quantized.
-        kind = quantization if len(shape) > 1 else gguf.GGMLQuantizationType.F32
+        quantized = len(shape) > 1 and shape[-1] % _BLOCK == 0 and not tensor.endswith(_NEVER_QUANTIZED)
+        kind = quantization if quantized else gguf.GGMLQuantizationType.F32
         writer.add_tensor(tensor, gguf.quants.quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def _add_facts(gguf: Any, writer: Any, name: str, parsed: TinyName) -> None:  # noqa: ANN401 - the package ships no types
-    writer.add_name(name)
-    file_type = "ALL_F32" if parsed.quantization == "f32" else f"MOSTLY_{parsed.quantization.upper()}"
-    writer.add_file_type(gguf.LlamaFileType[file_type])
-    writer.add_vocab_size(TINY_VOCABULARY)
-    writer.add_context_length(_CONTEXT)
-    writer.add_embedding_length(_WIDTH)
-    writer.add_block_count(_LAYERS)
-    writer.add_feed_forward_length(_FEED_FORWARD)
-    writer.add_head_count(_HEADS)
-    writer.add_head_count_kv(_HEADS_KV)
-    writer.add_key_length(_HEAD_WIDTH)
-    writer.add_value_length(_HEAD_WIDTH)
-    writer.add_rope_dimension_count(_HEAD_WIDTH)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_layer_norm_rms_eps(1e-6)
-    if parsed.architecture == "gemma3":
-        writer.add_sliding_window(_WINDOW)
 
 
 def _add_vocabulary(writer: Any) -> None:  # noqa: ANN401 - the package ships no types
@@ -190,49 +187,23 @@ def _add_vocabulary(writer: Any) -> None:  # noqa: ANN401 - the package ships no
     writer.add_chat_template(_CHAT_TEMPLATE)
 
 
-def _tensor_shapes(architecture: str) -> dict[str, tuple[int, ...]]:
-    """Name every tensor of a model with its shape as numpy writes it (rows are outputs)."""
-    wide, narrow = _HEADS * _HEAD_WIDTH, _HEADS_KV * _HEAD_WIDTH
-    shapes: dict[str, tuple[int, ...]] = {
-        "token_embd.weight": (TINY_VOCABULARY, _WIDTH),
-        "output_norm.weight": (_WIDTH,),
-        "output.weight": (TINY_VOCABULARY, _WIDTH),
-    }
-    block: dict[str, tuple[int, ...]] = {
-        "attn_norm.weight": (_WIDTH,),
-        "attn_q.weight": (wide, _WIDTH),
-        "attn_k.weight": (narrow, _WIDTH),
-        "attn_v.weight": (narrow, _WIDTH),
-        "attn_output.weight": (_WIDTH, wide),
-        "ffn_norm.weight": (_WIDTH,),
-        "ffn_gate.weight": (_FEED_FORWARD, _WIDTH),
-        "ffn_up.weight": (_FEED_FORWARD, _WIDTH),
-        "ffn_down.weight": (_WIDTH, _FEED_FORWARD),
-    }
-    if architecture == "qwen2":
-        block |= {"attn_q.bias": (wide,), "attn_k.bias": (narrow,), "attn_v.bias": (narrow,)}
-    if architecture in {"qwen3", "gemma3"}:
-        block |= {"attn_q_norm.weight": (_HEAD_WIDTH,), "attn_k_norm.weight": (_HEAD_WIDTH,)}
-    if architecture == "gemma3":
-        block |= {"post_attention_norm.weight": (_WIDTH,), "post_ffw_norm.weight": (_WIDTH,)}
-    return shapes | {f"blk.{layer}.{name}": shape for layer in range(_LAYERS) for name, shape in block.items()}
-
-
 def _weights(architecture: str, tensor: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """Make the values of one tensor, which depend on the architecture's and the tensor's name alone.
 
-    Norms are all ones. The others are uniform around zero with the spread that `_SPREADS` gives their kind.
+    Norms are all ones, the decay of a recurrent state is -1, -2, ... as published models begin. The others are uniform
+    around zero with the spread that `_SPREADS` gives their kind.
     """
     if tensor.endswith("norm.weight"):
         return np.ones(shape, dtype=np.float32)
+    if tensor.endswith("ssm_a"):
+        return np.broadcast_to(-np.arange(1, shape[1] + 1, dtype=np.float32), shape).copy()
     seed = int.from_bytes(hashlib.sha256(f"{architecture}/{tensor}".encode()).digest()[:16], "little")
     words = np.random.Philox(key=seed).random_raw(int(np.prod(shape)))
     # Twenty-four bits around zero are exact in float32, so the one rounding is that of the multiplication.
     centred = ((words >> np.uint64(40)).astype(np.int64) - 2**23).astype(np.float32)
     spread = next(value for ending, value in _SPREADS.items() if tensor.endswith(ending))
-    if architecture == "gemma3" and tensor == "token_embd.weight":
-        # This architecture multiplies its embeddings by the square root of their width.
-        spread /= _WIDTH**0.5
+    if tensor == "token_embd.weight":
+        spread = _EMBEDDINGS.get(architecture, spread)
     # A uniform variable over an interval of width w has the standard deviation w / sqrt(12).
     step = np.float32(spread * 12**0.5 / 2**24)
     return (centred * step).reshape(shape)

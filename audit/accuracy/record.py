@@ -1,0 +1,92 @@
+"""The history lines that a record of kind accuracy adds to those of `audit.record`, and its folder.
+
+docs/reference/accuracy.md says what each field means. As in `audit.record` the shapes hold facts only, and no field
+says that a row was within a bound. The manifest is that of an audit; a check names no server in it.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from audit.accuracy.metrics import Measures
+from audit.errors import EvidenceError
+from audit.record import AnyLine, Line, Manifest
+from audit.store import Folder
+from audit.stream import FORMAT
+
+__all__ = [
+    "AccuracyRun",
+    "AnyAccuracyLine",
+    "Captured",
+    "Included",
+    "Inputs",
+    "Measured",
+    "accuracy_line_from_bytes",
+]
+
+
+class Captured(Line, frozen=True, kw_only=True, tag="captured"):
+    """What a capture of kind accuracy is of; `corpus`, `bounds` and `reproduces` are digests of facts.
+
+    `source` says what its rows are: `logprobs` as a server reports them, or raw `logits`.
+    """
+
+    model: str
+    group: str
+    side: Literal["server", "reference"]
+    source: Literal["logprobs", "logits"]
+    corpus: str
+    bounds: str | None
+    reproduces: str | None
+
+
+class Inputs(Line, frozen=True, kw_only=True, tag="inputs"):
+    """The files that went in, each with name, sha256, size, mtime_ns and inode, before the work and again after it."""
+
+    when: Literal["begin", "end"]
+    files: list[dict[str, str | int]]
+
+
+class Included(Line, frozen=True, kw_only=True, tag="included"):
+    """A capture that a check is made of: its seal, and the fact that holds all of it but rows."""
+
+    seal: str
+    capture: str
+
+
+class Measured(Line, frozen=True, kw_only=True, tag="measured"):
+    """The metrics of one group of one model in one mode: the digest of their file, and how many rows it has."""
+
+    model: str
+    group: str
+    mode: Literal["serial", "batch"]
+    metrics: str
+    rows: int
+
+
+AnyAccuracyLine = AnyLine | Captured | Inputs | Included | Measured
+_DECODER = msgspec.json.Decoder(AnyAccuracyLine)
+
+
+def accuracy_line_from_bytes(data: bytes) -> AnyAccuracyLine:
+    """Read one history line of a record of kind accuracy.
+
+    Raises: EvidenceError where it is not a line of this format.
+    """
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise EvidenceError(
+            f"a history line of a record of kind accuracy of format {FORMAT} cannot be read: {error}: {data[:120]!r}"
+        ) from error
+
+
+class AccuracyRun(Folder[Manifest, AnyAccuracyLine]):
+    """The folder of a capture or a check."""
+
+    manifest_type = Manifest
+    read_line = staticmethod(accuracy_line_from_bytes)
+
+    def metrics(self, name: str) -> Measures:
+        """Read metrics by the digest of their file."""
+        return Measures.from_bytes(self.stored("metrics", name))
