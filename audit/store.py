@@ -4,10 +4,12 @@
 every digest on the way. docs/reference/record.md describes the folder. Neither class knows what a fact means.
 """
 
+import gzip
 import hashlib
 import os
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -27,9 +29,18 @@ __all__ = ["DERIVED_SUMS", "OMITTED", "PARTIAL", "STORES", "SUMS", "Folder", "Ru
 SUMS = "SHA256SUMS"
 DERIVED_SUMS = "DERIVED.SHA256SUMS"
 OMITTED = "omitted.json"
-STORES = {"streams": ".jsonl", "rows": ".f32", "metrics": ".jsonl", "facts": ".json", "bodies": ""}
+STORES = {
+    "streams": ".jsonl",
+    "rows": ".f32",
+    "metrics": ".jsonl",
+    "facts": ".json",
+    "captures": ".json.gz",
+    "bodies": "",
+}
 PARTIAL = ".partial"
 _STREAMS_KEPT = 1024
+# A packed document that grows beyond this is no capture; the largest stored one has 5 MB.
+_PACKED_MAX = 1 << 28
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -120,7 +131,7 @@ class RunWriter:
         self._history.sync()
 
     def put(self, kind: str, data: bytes) -> str:
-        """Store bytes under their digest in `streams`, `rows`, `metrics`, `facts` or `bodies`, once.
+        """Store bytes under their digest in `streams`, `rows`, `metrics`, `facts`, `captures` or `bodies`, once.
 
         Returns: the digest.
         """
@@ -133,6 +144,13 @@ class RunWriter:
     def put_fact(self, data: bytes) -> str:
         """Store a fact."""
         return self.put("facts", data)
+
+    def put_packed(self, data: bytes) -> str:
+        """Store a canonical document compressed, as a check of kind accuracy holds its captures.
+
+        Returns: the digest of the compressed bytes.
+        """
+        return self.put("captures", gzip.compress(data, mtime=0))
 
     def seal(self) -> str:
         """Write the seal over everything in the folder and close the history.
@@ -162,9 +180,10 @@ class RunWriter:
 
 
 class _Format(msgspec.Struct):
-    """The one field that every format of a manifest has."""
+    """The fields that every manifest has."""
 
     format: int
+    kind: str | None = None
 
 
 def _read(path: Path) -> bytes:
@@ -189,9 +208,10 @@ L = TypeVar("L", bound=Line)
 class Folder(Generic[M, L]):
     """A run folder of some kind, read; digests are checked as things are read, and a mismatch is an EvidenceError.
 
-    A subclass names the shape of its manifest and says how a line of its history is read.
+    A subclass names its kind and the shape of its manifest, and says how a line of its history is read.
     """
 
+    kind: str
     manifest_type: type[M]
     read_line: Callable[[bytes], L]
 
@@ -207,13 +227,16 @@ class Folder(Generic[M, L]):
             hint = "give the folder that `run` printed"
             raise UsageError(f"{folder} is no run: it holds no manifest.json", hint=hint)
         self._manifest_bytes = path.read_bytes()
+        found = None
         try:
             # Another format may have other fields, so it is looked at before the rest.
-            found = msgspec.json.decode(self._manifest_bytes, type=_Format).format
-            if found != FORMAT:
-                raise UsageError(f"{path} has format {found}, this program reads format {FORMAT}")
+            found = msgspec.json.decode(self._manifest_bytes, type=_Format)
+            if found.format != FORMAT:
+                raise UsageError(f"{path} has format {found.format}, this program reads format {FORMAT}")
             self.manifest: M = msgspec.json.decode(self._manifest_bytes, type=self.manifest_type)
         except (msgspec.DecodeError, RecursionError) as error:
+            if found is not None and found.kind not in (None, self.kind):
+                raise UsageError(f"{folder} is a run of kind {found.kind}, not of kind {self.kind}") from error
             raise EvidenceError(f"{path}: {error}") from error
 
     def plan_bytes(self) -> bytes:
@@ -296,6 +319,20 @@ class Folder(Generic[M, L]):
         """Read a fact by its digest."""
         return msgspec.json.decode(self.stored("facts", name))
 
+    def packed(self, name: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Read a compressed document by its digest.
+
+        Raises: EvidenceError where it is not one whole gzip member, or grows beyond 256 MiB.
+        """
+        inflated = zlib.decompressobj(wbits=31)
+        try:
+            data = inflated.decompress(self.stored("captures", name), _PACKED_MAX)
+            if not inflated.eof or inflated.unused_data:
+                raise EvidenceError(f"{self.folder}/captures: {name} is not one whole compressed document")
+            return msgspec.json.decode(data)
+        except (zlib.error, msgspec.DecodeError) as error:
+            raise EvidenceError(f"{self.folder}/captures: {name}: {error}") from error
+
     def registration(self) -> dict[str, bytes]:
         """Return the registered files by name, without what this copy leaves out; empty without a registration.
 
@@ -318,6 +355,7 @@ class Folder(Generic[M, L]):
 class Run(Folder[Manifest, AnyLine]):
     """The folder of an audit."""
 
+    kind = "audit"
     manifest_type = Manifest
     read_line = staticmethod(line_from_bytes)
 

@@ -37,6 +37,7 @@ import struct
 import subprocess
 import sys
 import traceback
+import zlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -352,13 +353,14 @@ SHAPES = {kind: fields("line:str n:int prev:digest at_ns:int " + text) for kind,
 
 EVIDENCE = re.compile(
     r"manifest\.json|plan\.json|history\.jsonl|registration/[A-Za-z0-9_][A-Za-z0-9_.-]*"
-    r"|streams/H\.jsonl|rows/H\.f32|metrics/H\.jsonl|facts/H\.json|bodies/H".replace("H", HEX.pattern)
+    r"|streams/H\.jsonl|rows/H\.f32|metrics/H\.jsonl|facts/H\.json|captures/H\.json\.gz|bodies/H".replace("H", HEX.pattern)
 )
 DERIVED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 SUFFIXES = {"streams": ".jsonl", "rows": ".f32", "metrics": ".jsonl", "facts": ".json", "bodies": ""}
+SUFFIXES["captures"] = ".json.gz"
 LISTS = ("SHA256SUMS", "DERIVED.SHA256SUMS", "omitted.json")
 STORES = tuple(folder + "/" for folder in SUFFIXES)
-MAY_BE_OMITTED = (*(store for store in STORES if store != "metrics/"), "registration/", "plan.json")
+MAY_BE_OMITTED = (*(store for store in STORES if store not in ("metrics/", "captures/")), "registration/", "plan.json")
 SENTINEL = -3.4028234663852886e38
 
 
@@ -410,6 +412,18 @@ class Run:
         """Return a fact by its digest; None where there is none or this copy leaves it out."""
         path = self.named_file("facts", wanted)
         return read_lines(self.root / path)[0] if path else None
+
+    def inflated(self, wanted: str) -> JSON:
+        """Return a capture by its digest, which stands compressed in the store."""
+        path = self.named_file("captures", wanted)
+        self.ledger.need("captures", path, "the capture {} is not here", wanted)
+        one = zlib.decompressobj(31)
+        try:
+            data = one.decompress(self.read(path or ""), 1 << 28)
+        except zlib.error:
+            data = b""
+        self.ledger.need("captures", one.eof and not one.unused_data, "{} is not one compressed document", path)
+        return decode(data, f"{path}", self.ledger)
 
     def stream(self, wanted: str | None) -> Stream | None:
         """Return what is known of a stream by its digest; None where there is none or it was not read."""
@@ -2907,8 +2921,8 @@ class CaptureWalk(Walk):
         self.ledger.need("lines", first, "line {}: it cannot say here what was captured", self.n)
         if isinstance(run, Capture):
             run.arrange(line)
-        for wanted in (line["bounds"], line["reproduces"]):
-            run.named_file("facts", wanted)
+        run.named_file("facts", line["bounds"])
+        run.named_file("captures", line["reproduces"])
 
     def on_inputs(self, line: JSON, _: Server) -> None:
         """Note the input files, which are the same at the beginning and at the end."""
@@ -2930,7 +2944,7 @@ class CheckWalk(Walk):
         """Walk a capture as strictly as if it stood in a folder of its own."""
         run: JSON = self.run
         ledger = self.ledger
-        packed = require(run.fact(line["capture"]), KINDS["packed"], f"line {self.n}: its capture", ledger)
+        packed = require(run.inflated(line["capture"]), KINDS["packed"], f"line {self.n}: its capture", ledger)
         part = Part(run, packed)
         ledger.hold("captures", part.seal_digest == line["seal"], "line {}: its seal is {}", self.n, part.seal_digest)
         ledger.need("captures", kind_of(part) == "accuracy", "line {}: no capture", self.n)
@@ -3152,7 +3166,7 @@ def judge_capture(run: Run, options: argparse.Namespace, report: dict[str, JSON]
     if refused:
         report["exit"], report["sentence"] = 3, f"inconclusive: {words}, {len(refused)} refused: {min(refused.items())}"
     elif line["reproduces"] is not None:
-        first = Part(capture, require(capture.fact(line["reproduces"]), KINDS["packed"], "the original", run.ledger))
+        first = Part(capture, require(capture.inflated(line["reproduces"]), KINDS["packed"], "the original", run.ledger))
         run.ledger.need("captures", kind_of(first) == "accuracy", "the original is no capture")
         load_accuracy(first)
         CaptureWalk(first).walk()

@@ -40,7 +40,7 @@ _PER_SECOND = 1000.0
 class Job:
     """What is captured: one group of one model on one side.
 
-    `bounds` and `reproduces` are the bytes of facts, or None.
+    `bounds` are the bytes of a fact, `reproduces` those of a packed capture; or None.
     """
 
     order: AccuracyOrder
@@ -210,7 +210,8 @@ async def _run(
     manifest = _manifest(job, sitting)
     writer.begin(manifest, plan=job.order.plan.to_bytes(), registration=job.order.files)
     corpus = writer.put_fact(job.order.corpus.to_bytes())
-    kept = [None if data is None else writer.put_fact(data) for data in (job.bounds, job.reproduces)]
+    bounds = None if job.bounds is None else writer.put_fact(job.bounds)
+    reproduces = None if job.reproduces is None else writer.put_packed(job.reproduces)
     writer.append(
         Captured(
             model=job.model,
@@ -218,8 +219,8 @@ async def _run(
             side=job.side,
             source="logprobs",
             corpus=corpus,
-            bounds=kept[0],
-            reproduces=kept[1],
+            bounds=bounds,
+            reproduces=reproduces,
         )
     )
     writer.append(inputs.begin())

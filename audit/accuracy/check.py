@@ -121,7 +121,7 @@ def _write(checking: Checking, study: Study, found: MeasuredGroups, folder: Path
         writer.append(inputs.begin())
         for pair in study.pairs.values():
             for capture in (pair.server, pair.reference):
-                writer.append(Included(seal=capture.seal, capture=writer.put_fact(capture.packed())))
+                writer.append(Included(seal=capture.seal, capture=writer.put_packed(capture.packed())))
                 for mode in MODES if capture.head.side == "server" else MODES[:1]:
                     for one in capture.members:
                         _link_rows(capture.folder, folder, capture.rows_fact(mode, one.id).file)

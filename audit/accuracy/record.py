@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Captured(Line, frozen=True, kw_only=True, tag="captured"):
-    """What a capture of kind accuracy is of; `corpus`, `bounds` and `reproduces` are digests of facts.
+    """What a capture of kind accuracy is of; `corpus` and `bounds` are digests of facts, `reproduces` of a packed capture.
 
     `source` says what its rows are: `logprobs` as a server reports them, or raw `logits`.
     """
@@ -48,7 +48,7 @@ class Inputs(Line, frozen=True, kw_only=True, tag="inputs"):
 
 
 class Included(Line, frozen=True, kw_only=True, tag="included"):
-    """A capture that a check is made of: its seal, and the fact that holds all of it but rows."""
+    """A capture that a check is made of: its seal, and the digest of the packed document that holds all of it but rows."""
 
     seal: str
     capture: str
@@ -84,6 +84,7 @@ def accuracy_line_from_bytes(data: bytes) -> AnyAccuracyLine:
 class AccuracyRun(Folder[Manifest, AnyAccuracyLine]):
     """The folder of a capture or a check."""
 
+    kind = "accuracy"
     manifest_type = Manifest
     read_line = staticmethod(accuracy_line_from_bytes)
 

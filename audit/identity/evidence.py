@@ -30,6 +30,7 @@ __all__ = ["Capture", "IdentityRun", "Process", "Round", "read_rounds", "read_va
 class IdentityRun(Folder[IdentityManifest, AnyIdentityLine]):
     """The folder of an identity record."""
 
+    kind = "identity"
     manifest_type = IdentityManifest
     read_line = staticmethod(identity_line_from_bytes)
 

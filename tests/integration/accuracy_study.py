@@ -172,7 +172,7 @@ class Forged:
         }
         self.manifest: JSON = json.loads(self.files.pop("manifest.json"))
         self.lines: list[JSON] = [json.loads(line) for line in self.files.pop("history.jsonl").splitlines()]
-        for name in ("SHA256SUMS", "DERIVED.SHA256SUMS", "findings.json"):
+        for name in ("SHA256SUMS", "DERIVED.SHA256SUMS", "findings.json", "report.html", "report.md"):
             self.files.pop(name, None)
 
     def of(self, kind: str, **wanted: JSON) -> list[JSON]:

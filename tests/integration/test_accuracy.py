@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import shutil
@@ -465,8 +466,8 @@ def test_a_check_with_a_capture_of_another_build_is_a_contradiction(
     capture = open_capture(other.write(tmp_path / "other"))
     forged = Forged(checked)
     line = next(one for one in forged.of("included") if one["seal"] == open_capture(study.folder("long")).seal)
-    forged.files.pop(f"facts/{line['capture'][7:]}.json")
-    line.update(seal=capture.seal, capture=forged.store("facts", capture.packed(), ".json"))
+    forged.files.pop(f"captures/{line['capture'][7:]}.json.gz")
+    line.update(seal=capture.seal, capture=forged.store("captures", gzip.compress(capture.packed()), ".json.gz"))
     report = verified(forged.write(tmp_path / "forged"))
     assert (report["exit"], {one["check"] for one in report["contradictions"]}) == (4, {"captures"})
 
@@ -476,7 +477,7 @@ def test_a_check_without_one_capture_is_a_contradiction(checked: Path, tmp_path:
     forged = Forged(checked)
     line = forged.of("included")[3]
     forged.lines.remove(line)
-    forged.files.pop(f"facts/{line['capture'][7:]}.json")
+    forged.files.pop(f"captures/{line['capture'][7:]}.json.gz")
     report = verified(forged.write(tmp_path / "forged"))
     assert report["exit"] == 4
     assert "captures" in {one["check"] for one in report["contradictions"]}
