@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,27 @@ def test_only_a_run_of_a_registered_plan_is_no_exploration(command: Command, roo
     for name in found:
         code, report = verify(tmp_path / name)
         assert (code, report["findings"]["exploratory"]) == (0, found[name]["exploratory"])
+
+
+@pytest.mark.parametrize("kind", ["audit", "identity", "accuracy"])
+def test_every_kind_of_study_can_be_locked(command: Command, tmp_path: Path, kind: str) -> None:
+    """plan.json of each published registration is made again from its plan.toml, to the byte, and its predictions read."""
+    published = Path(__file__).parents[2] / "prereg" / kind
+    folder = tmp_path / kind
+    shutil.copytree(published, folder)
+    (folder / "plan.json").unlink()
+    locked = command("prereg", "lock", folder)
+    assert (locked.code, locked.out.startswith("sha256:")) == (0, True), locked.err
+    assert (folder / "plan.json").read_bytes() == (published / "plan.json").read_bytes()
+    status = json.loads(command("prereg", "status", folder, "--json").out)
+    named = json.loads((folder / "predictions.json").read_bytes())["predictions"]
+    assert status["predictions"] == [one["id"] for one in named]
+
+
+def test_a_study_of_an_unknown_kind_is_refused_by_name(command: Command, tmp_path: Path) -> None:
+    """The kinds that there are stand in the next line."""
+    folder = register(tmp_path / "tiny")
+    (folder / "predictions.json").write_text('{"format":1,"kind":"mood","predictions":[]}')
+    refused = command("prereg", "lock", folder)
+    assert (refused.code, refused.out) == (2, "")
+    assert "of kind 'mood', which cannot be registered\n  there are audit, identity, accuracy" in refused.err
