@@ -4,12 +4,8 @@
 every digest on the way. docs/reference/record.md describes the folder. Neither class knows what a fact means.
 """
 
-import gzip
-import hashlib
-import os
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,13 +14,14 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from audit.errors import EvidenceError, UsageError
+from audit.files import PARTIAL, files, sums, write, write_new
 from audit.history import HISTORY, History
 from audit.plan import Plan
 from audit.record import AnyLine, AnyManifest, Begin, Line, Manifest, line_from_bytes, to_bytes
 from audit.rows import Rows
 from audit.stream import FORMAT, Stream, digest
 
-__all__ = ["DERIVED_SUMS", "OMITTED", "PARTIAL", "STORES", "SUMS", "Folder", "Run", "RunWriter", "write_derived"]
+__all__ = ["DERIVED_SUMS", "OMITTED", "STORES", "SUMS", "Folder", "Run", "RunWriter", "write_derived"]
 
 SUMS = "SHA256SUMS"
 DERIVED_SUMS = "DERIVED.SHA256SUMS"
@@ -37,45 +34,7 @@ STORES = {
     "captures": ".json.gz",
     "bodies": "",
 }
-PARTIAL = ".partial"
 _STREAMS_KEPT = 1024
-# A packed document that grows beyond this is no capture; the largest stored one has 5 MB.
-_PACKED_MAX = 1 << 28
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    """Write a file that must not exist yet, whole or not at all under its name, and not through a link.
-
-    Raises: EvidenceError where it exists; UsageError where it cannot be written.
-    """
-    if path.exists() or path.is_symlink():
-        raise EvidenceError(f"{path} exists already, and evidence is written once")
-    _write(path, data)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, in the place of one that has its name, and not through a link."""
-    partial = path.with_name(path.name + PARTIAL)
-    try:
-        partial.unlink(missing_ok=True)
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        partial.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _sums(folder: Path, paths: list[str]) -> bytes:
-    lines = []
-    for path in sorted(paths):
-        with (folder / path).open("rb") as file:
-            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path}\n")
-    return "".join(lines).encode()
-
-
-def _files(folder: Path) -> list[str]:
-    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
 class RunWriter:
@@ -108,13 +67,13 @@ class RunWriter:
 
     def begin(self, manifest: AnyManifest, *, plan: bytes, registration: dict[str, bytes]) -> None:
         """Write the resolved plan.json, the registered files by name, manifest and the first line."""
-        _write_new(self.folder / "plan.json", plan)
+        write_new(self.folder / "plan.json", plan)
         if registration:
             (self.folder / "registration").mkdir()
         for name, data in registration.items():
-            _write_new(self.folder / "registration" / name, data)
+            write_new(self.folder / "registration" / name, data)
         data = to_bytes(manifest)
-        _write_new(self.folder / "manifest.json", data)
+        write_new(self.folder / "manifest.json", data)
         self.begin_history(digest(data))
 
     def begin_history(self, manifest: str) -> None:
@@ -138,19 +97,12 @@ class RunWriter:
         name = digest(data)
         path = self.folder / kind / (name.removeprefix("sha256:") + STORES[kind])
         if not path.exists():
-            _write_new(path, data)
+            write_new(path, data)
         return name
 
     def put_fact(self, data: bytes) -> str:
         """Store a fact."""
         return self.put("facts", data)
-
-    def put_packed(self, data: bytes) -> str:
-        """Store a canonical document compressed, as a check of kind accuracy holds its captures.
-
-        Returns: the digest of the compressed bytes.
-        """
-        return self.put("captures", gzip.compress(data, mtime=0))
 
     def seal(self) -> str:
         """Write the seal over everything in the folder and close the history.
@@ -163,8 +115,8 @@ class RunWriter:
         for kind in STORES:
             if not any((self.folder / kind).iterdir()):
                 (self.folder / kind).rmdir()
-        data = _sums(self.folder, _files(self.folder))
-        _write_new(self.folder / SUMS, data)
+        data = sums(self.folder, files(self.folder))
+        write_new(self.folder / SUMS, data)
         return digest(data)
 
     def close(self) -> None:
@@ -267,7 +219,7 @@ class Folder(Generic[M, L]):
         for name, expected in _listed(path).items():
             if name.split("/")[0] in STORES or not (self.folder / name).is_file():
                 continue
-            if _sums(self.folder, [name]) != f"{expected}  {name}\n".encode():
+            if sums(self.folder, [name]) != f"{expected}  {name}\n".encode():
                 raise EvidenceError(f"{self.folder}/{name} is not the file that was sealed")
         return digest(data)
 
@@ -319,20 +271,6 @@ class Folder(Generic[M, L]):
         """Read a fact by its digest."""
         return msgspec.json.decode(self.stored("facts", name))
 
-    def packed(self, name: str) -> Any:  # noqa: ANN401 - any JSON value
-        """Read a compressed document by its digest.
-
-        Raises: EvidenceError where it is not one whole gzip member, or grows beyond 256 MiB.
-        """
-        inflated = zlib.decompressobj(wbits=31)
-        try:
-            data = inflated.decompress(self.stored("captures", name), _PACKED_MAX)
-            if not inflated.eof or inflated.unused_data:
-                raise EvidenceError(f"{self.folder}/captures: {name} is not one whole compressed document")
-            return msgspec.json.decode(data)
-        except (zlib.error, msgspec.DecodeError) as error:
-            raise EvidenceError(f"{self.folder}/captures: {name}: {error}") from error
-
     def registration(self) -> dict[str, bytes]:
         """Return the registered files by name, without what this copy leaves out; empty without a registration.
 
@@ -340,11 +278,11 @@ class Folder(Generic[M, L]):
         """
         named = self.manifest.registration.files if self.manifest.registration is not None else {}
         folder = self.folder / "registration"
-        files = {path.name: _read(path) for path in sorted(folder.iterdir())} if folder.is_dir() else {}
-        for name, data in files.items():
+        found = {path.name: _read(path) for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+        for name, data in found.items():
             if digest(data) != named.get(name, {}).get("sha256"):
                 raise EvidenceError(f"{folder}/{name} is not the registered file that the manifest names")
-        return files
+        return found
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -368,7 +306,7 @@ class Run(Folder[Manifest, AnyLine]):
         return Plan.parse(msgspec.json.decode(self.plan_bytes()), name="plan.json")
 
 
-def write_derived(folder: Path, files: dict[str, bytes]) -> None:
+def write_derived(folder: Path, derived: dict[str, bytes]) -> None:
     """Write derived files anew, with their list, and touch no evidence.
 
     Raises: UsageError where the run is unsealed; EvidenceError where a name is that of evidence, or leads elsewhere.
@@ -377,11 +315,11 @@ def write_derived(folder: Path, files: dict[str, bytes]) -> None:
         raise UsageError(f"{folder} is unsealed, so nothing is derived from it")
     old = folder / DERIVED_SUMS
     evidence = {*_listed(folder / SUMS), SUMS, OMITTED, DERIVED_SUMS, *STORES}
-    for name in [*files, *(_listed(old) if old.is_file() else [])]:
+    for name in [*derived, *(_listed(old) if old.is_file() else [])]:
         if name in evidence or "/" in name or name in {"", ".", ".."}:
             raise EvidenceError(f"{folder}/{name} is evidence or elsewhere, so it cannot be a derived file")
     for name in _listed(old) if old.is_file() else []:
         (folder / name).unlink(missing_ok=True)
-    for name, data in files.items():
-        _write(folder / name, data)
-    _write(old, _sums(folder, list(files)))
+    for name, data in derived.items():
+        write(folder / name, data)
+    write(old, sums(folder, list(derived)))

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from audit.errors import EvidenceError, UsageError
+from audit.files import PARTIAL
 from audit.history import HISTORY, History
 from audit.order import Order
 from audit.record import Attested, Complete, End, Invoke, Line, Resume, ServerLine, Snapshot, to_bytes
-from audit.store import DERIVED_SUMS, PARTIAL, STORES, SUMS, Run, RunWriter
+from audit.store import DERIVED_SUMS, STORES, SUMS, Run, RunWriter
 from audit.stream import digest
 
 __all__ = ["Unsealed", "refuse_finished"]

@@ -353,7 +353,8 @@ SHAPES = {kind: fields("line:str n:int prev:digest at_ns:int " + text) for kind,
 
 EVIDENCE = re.compile(
     r"manifest\.json|plan\.json|history\.jsonl|registration/[A-Za-z0-9_][A-Za-z0-9_.-]*"
-    r"|streams/H\.jsonl|rows/H\.f32|metrics/H\.jsonl|facts/H\.json|captures/H\.json\.gz|bodies/H".replace("H", HEX.pattern)
+    r"|streams/H\.jsonl|rows/H\.f32|metrics/H\.jsonl|facts/H\.json|bodies/H"
+    r"|captures/H\.json\.gz".replace("H", HEX.pattern)
 )
 DERIVED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 SUFFIXES = {"streams": ".jsonl", "rows": ".f32", "metrics": ".jsonl", "facts": ".json", "bodies": ""}
@@ -3166,7 +3167,9 @@ def judge_capture(run: Run, options: argparse.Namespace, report: dict[str, JSON]
     if refused:
         report["exit"], report["sentence"] = 3, f"inconclusive: {words}, {len(refused)} refused: {min(refused.items())}"
     elif line["reproduces"] is not None:
-        first = Part(capture, require(capture.inflated(line["reproduces"]), KINDS["packed"], "the original", run.ledger))
+        first = Part(
+            capture, require(capture.inflated(line["reproduces"]), KINDS["packed"], "the original", run.ledger)
+        )
         run.ledger.need("captures", kind_of(first) == "accuracy", "the original is no capture")
         load_accuracy(first)
         CaptureWalk(first).walk()

@@ -14,6 +14,7 @@ from audit.accuracy.bounds import Bounds
 from audit.accuracy.corpus import CALIBRATION, GROUPS
 from audit.accuracy.inputs import InputFiles
 from audit.accuracy.order import AccuracyOrder
+from audit.accuracy.packed import pack
 from audit.accuracy.plan import Side, planned, sending_plan, units
 from audit.accuracy.record import Captured
 from audit.accuracy.refusal import unit_refusals
@@ -211,7 +212,7 @@ async def _run(
     writer.begin(manifest, plan=job.order.plan.to_bytes(), registration=job.order.files)
     corpus = writer.put_fact(job.order.corpus.to_bytes())
     bounds = None if job.bounds is None else writer.put_fact(job.bounds)
-    reproduces = None if job.reproduces is None else writer.put_packed(job.reproduces)
+    reproduces = None if job.reproduces is None else writer.put("captures", pack(job.reproduces))
     writer.append(
         Captured(
             model=job.model,

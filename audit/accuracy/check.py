@@ -17,6 +17,7 @@ from audit.accuracy.corpus import CALIBRATION, GROUPS
 from audit.accuracy.inputs import InputFiles
 from audit.accuracy.metrics import Measures
 from audit.accuracy.order import AccuracyOrder
+from audit.accuracy.packed import pack
 from audit.accuracy.plan import MODES, Mode
 from audit.accuracy.record import Included, Measured
 from audit.accuracy.study import Pair, Study, measure_pair, open_study
@@ -121,7 +122,7 @@ def _write(checking: Checking, study: Study, found: MeasuredGroups, folder: Path
         writer.append(inputs.begin())
         for pair in study.pairs.values():
             for capture in (pair.server, pair.reference):
-                writer.append(Included(seal=capture.seal, capture=writer.put_packed(capture.packed())))
+                writer.append(Included(seal=capture.seal, capture=writer.put("captures", pack(capture.packed()))))
                 for mode in MODES if capture.head.side == "server" else MODES[:1]:
                     for one in capture.members:
                         _link_rows(capture.folder, folder, capture.rows_fact(mode, one.id).file)

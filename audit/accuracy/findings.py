@@ -113,7 +113,7 @@ def _sources(run: AccuracyRun, included: list[Included]) -> list[dict[str, Any]]
     """Return what each capture is, whose rows were compared: side, kind of rows, build."""
     found = []
     for line in included:
-        capture = run.packed(line.capture)
+        capture = run.capture(line.capture)
         head = next((one for one in capture["history"] if one["line"] == "captured"), None)
         if head is None:
             raise EvidenceError(f"{run.folder}: line {line.n} includes a capture that does not say of what it is")

@@ -173,7 +173,7 @@ def _sources(run: AccuracyRun, findings: JSON, included: list[Included]) -> list
     """Return each capture with its seal, and the digests that its server was declared with."""
     entries = []
     for number, (line, source) in enumerate(zip(included, findings["sources"], strict=True), 1):
-        capture = run.packed(line.capture)
+        capture = run.capture(line.capture)
         server = capture["manifest"]["servers"][0]
         declared = capture["facts"].get(server["declaration"]) or {}
         libraries = declared.get("libraries") or []

@@ -4,11 +4,12 @@ docs/reference/accuracy.md says what each field means. As in `audit.record` the 
 says that a row was within a bound. The manifest is that of an audit; a check names no server in it.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from audit.accuracy.metrics import Measures
+from audit.accuracy.packed import unpack
 from audit.errors import EvidenceError
 from audit.record import AnyLine, Line, Manifest
 from audit.store import Folder
@@ -26,9 +27,10 @@ __all__ = [
 
 
 class Captured(Line, frozen=True, kw_only=True, tag="captured"):
-    """What a capture of kind accuracy is of; `corpus` and `bounds` are digests of facts, `reproduces` of a packed capture.
+    """What a capture of kind accuracy is of.
 
-    `source` says what its rows are: `logprobs` as a server reports them, or raw `logits`.
+    `corpus` and `bounds` are digests of facts, `reproduces` of a packed capture. `source`
+    says what its rows are: `logprobs` as a server reports them, or raw `logits`.
     """
 
     model: str
@@ -48,7 +50,7 @@ class Inputs(Line, frozen=True, kw_only=True, tag="inputs"):
 
 
 class Included(Line, frozen=True, kw_only=True, tag="included"):
-    """A capture that a check is made of: its seal, and the digest of the packed document that holds all of it but rows."""
+    """A capture that a check is made of: its seal, and the packed document that holds all of it but rows."""
 
     seal: str
     capture: str
@@ -91,3 +93,10 @@ class AccuracyRun(Folder[Manifest, AnyAccuracyLine]):
     def metrics(self, name: str) -> Measures:
         """Read metrics by the digest of their file."""
         return Measures.from_bytes(self.stored("metrics", name))
+
+    def capture(self, name: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Read a capture that the record holds, all of it but rows, by the digest of its compressed bytes.
+
+        Raises: EvidenceError where it cannot be read.
+        """
+        return unpack(self.stored("captures", name), f"{self.folder}/captures: {name}")

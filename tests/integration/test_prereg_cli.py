@@ -162,7 +162,7 @@ def test_only_a_run_of_a_registered_plan_is_no_exploration(command: Command, roo
 
 @pytest.mark.parametrize("kind", ["audit", "identity", "accuracy"])
 def test_every_kind_of_study_can_be_locked(command: Command, tmp_path: Path, kind: str) -> None:
-    """plan.json of each published registration is made again from its plan.toml, to the byte, and its predictions read."""
+    """plan.json of each published registration is made again from its plan.toml, to the byte."""
     published = Path(__file__).parents[2] / "prereg" / kind
     folder = tmp_path / kind
     shutil.copytree(published, folder)

@@ -209,7 +209,7 @@ def test_a_wave_that_is_tried_again_in_part_contradicts(tmp_path: Path, fake: Fa
 
 def relink(folder: Path, history: list[dict[str, Any]]) -> None:
     """Write a history whose numbers and chain are right, and seal it."""
-    from audit.store import _files, _sums
+    from audit.files import files, sums
     from audit.stream import canonical, digest
 
     prev, data = digest((folder / "manifest.json").read_bytes()), b""
@@ -217,7 +217,7 @@ def relink(folder: Path, history: list[dict[str, Any]]) -> None:
         one = canonical({**line, "n": number, "prev": prev})
         data, prev = data + one, digest(one)
     (folder / "history.jsonl").write_bytes(data)
-    (folder / "SHA256SUMS").write_bytes(_sums(folder, _files(folder)))
+    (folder / "SHA256SUMS").write_bytes(sums(folder, files(folder)))
 
 
 def test_a_new_process_of_the_same_server_takes_canary_and_baselines_again(tmp_path: Path) -> None:

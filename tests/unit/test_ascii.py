@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 # What is not text: add a suffix here on purpose, never to silence the test.
-BINARY_SUFFIXES = frozenset({".f32", ".gguf", ".png"})
+BINARY_SUFFIXES = frozenset({".f32", ".gguf", ".gz", ".png"})
 FOREIGN = re.compile(rb"[^\t\n\r -~]")
 
 
