@@ -21,6 +21,7 @@ __all__ = ["export_digests"]
 
 _PLACEHOLDERS = ("{registered}", "{block}")
 _DERIVED = ("findings.json", "cells.csv")
+_PAGES = ("report.html", "report.md")
 
 
 def _bears_words(run: Run) -> set[str]:
@@ -65,8 +66,9 @@ def export_digests(folder: Path, copy: Path) -> int:
     if (folder / OMITTED).is_file():
         raise UsageError(f"{folder} is a copy that leaves files out", hint="export the run that it was made from")
     if kind_of(folder) != "audit":
-        # A plan of another kind holds no words that are anybody's secret, and no digest needs the rows' bytes.
-        return _copy(folder, copy, lambda path: path.startswith("rows/"), plan=None)
+        # A plan of another kind holds no words that are anybody's secret, and no digest needs the rows' bytes. Its pages
+        # hold none either, and show what only rows tell.
+        return _copy(folder, copy, lambda path: path.startswith("rows/"), plan=None, derived=(*_DERIVED, *_PAGES))
     run = Run.open(folder)
     bearing = _bears_words(run)
     hidden = {"plan.json", "registration/plan.json", "registration/plan.toml"}
@@ -77,12 +79,19 @@ def export_digests(folder: Path, copy: Path) -> int:
     return _copy(folder, copy, leaves_out, plan=_without_words(run.plan))
 
 
-def _copy(folder: Path, copy: Path, leaves_out: Callable[[str], bool], *, plan: dict[str, Any] | None) -> int:
+def _copy(
+    folder: Path,
+    copy: Path,
+    leaves_out: Callable[[str], bool],
+    *,
+    plan: dict[str, Any] | None,
+    derived: tuple[str, ...] = _DERIVED,
+) -> int:
     """Copy a sealed run without some of its files; `plan` stands in for plan.json where that is one of them."""
     sums = [line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines()]
     omitted = {path: f"sha256:{digest}" for digest, path in sums if leaves_out(path)}
     listed = canonical({"format": FORMAT, "files": omitted, "plan": plan})
-    derived = {name: (folder / name).read_bytes() for name in _DERIVED if (folder / name).is_file()}
+    made = {name: (folder / name).read_bytes() for name in derived if (folder / name).is_file()}
     try:
         copy.mkdir(parents=True)
         for _, path in sums:
@@ -93,6 +102,6 @@ def _copy(folder: Path, copy: Path, leaves_out: Callable[[str], bool], *, plan: 
         (copy / OMITTED).write_bytes(listed)
     except OSError as error:
         raise UsageError(f"{copy}: the copy cannot be written: {error.strerror}", hint="give a new folder") from error
-    if derived:
-        write_derived(copy, derived)
+    if made:
+        write_derived(copy, made)
     return len(omitted)

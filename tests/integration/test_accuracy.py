@@ -376,6 +376,8 @@ def test_an_export_leaves_rows_out_and_still_verifies(checked: Path, tmp_path: P
     done = command("export", checked, "--digests", tmp_path / "copy")
     assert done.code == 0, done.err
     assert not (tmp_path / "copy" / "rows").exists()
+    for page in ("report.html", "report.md"):
+        assert (tmp_path / "copy" / page).read_bytes() == (checked / page).read_bytes()
     report = verified(tmp_path / "copy")
     assert (report["exit"], report["contradictions"]) == (0, [])
     assert report["unchecked"]["sequences against their rows"] == 8 * MEMBERS
