@@ -66,8 +66,8 @@ def export_digests(folder: Path, copy: Path) -> int:
     if (folder / OMITTED).is_file():
         raise UsageError(f"{folder} is a copy that leaves files out", hint="export the run that it was made from")
     if kind_of(folder) != "audit":
-        # A plan of another kind holds no words that are anybody's secret, and no digest needs the rows' bytes. Its pages
-        # hold none either, and show what only rows tell.
+        # A plan of another kind holds no words that are anybody's secret, and no digest needs the rows' bytes. Its
+        # pages hold none either, and show what only rows tell.
         return _copy(folder, copy, lambda path: path.startswith("rows/"), plan=None, derived=(*_DERIVED, *_PAGES))
     run = Run.open(folder)
     bearing = _bears_words(run)

@@ -23,6 +23,7 @@ from audit.accuracy.capture import Done, Job, capture
 from audit.accuracy.corpus import GROUPS, SPLITS, Corpus, Model, Sequence, Source
 from audit.accuracy.inputs import InputFiles
 from audit.accuracy.order import AccuracyOrder, chosen_accuracy_order
+from audit.accuracy.packed import pack, unpack
 from audit.client import Address
 from audit.fake import FakeSettings, FakeThread, Faults
 from audit.sitting import Target
@@ -199,6 +200,14 @@ class Forged:
         value = json.loads(self.files[f"facts/{digest[7:]}.json"])
         change(value)
         new = self.store("facts", canonical(value), ".json")
+        self.readdress(digest, new)
+        return new
+
+    def edit_capture(self, digest: str, change: Callable[[JSON], object]) -> str:
+        """Change a capture that a check holds, name its new address everywhere, and return it."""
+        value = unpack(self.files[f"captures/{digest[7:]}.json.gz"], digest)
+        change(value)
+        new = self.store("captures", pack(canonical(value)), ".json.gz")
         self.readdress(digest, new)
         return new
 

@@ -56,8 +56,6 @@ def hostile_accuracy(stored: Path, folder: Path) -> JSON:
     Only the page is looked at; a verifier refuses such a check.
     """
     forged = Forged(stored)
-    for name in ("report.html", "report.md"):
-        forged.files.pop(name, None)
     forged.manifest["machine"]["cpu"] = HOSTILE
     named = forged.of("inputs")[0]["files"]
     bounds = json.loads(forged.files[f"facts/{named[1]['sha256'][7:]}.json"])
@@ -66,7 +64,7 @@ def hostile_accuracy(stored: Path, folder: Path) -> JSON:
     digest = forged.store("facts", canonical(bounds), ".json")
     named[0]["name"], named[1]["sha256"] = HOSTILE, digest
     for line in forged.of("included"):
-        forged.edit_fact(line["capture"], _hostile_server)
+        forged.edit_capture(line["capture"], _hostile_server)
     forged.write(folder)
     return derive_check(folder)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
 import json
 import shutil
@@ -19,6 +18,7 @@ from audit.accuracy.archive import open_capture
 from audit.accuracy.bounds import Bounds
 from audit.accuracy.corpus import GROUPS
 from audit.accuracy.metrics import COLUMNS
+from audit.accuracy.packed import pack
 from audit.accuracy.record import AccuracyRun
 from audit.accuracy.reproduce import compared, order_of
 from audit.accuracy.table import rows_table, write_parquet
@@ -469,7 +469,7 @@ def test_a_check_with_a_capture_of_another_build_is_a_contradiction(
     forged = Forged(checked)
     line = next(one for one in forged.of("included") if one["seal"] == open_capture(study.folder("long")).seal)
     forged.files.pop(f"captures/{line['capture'][7:]}.json.gz")
-    line.update(seal=capture.seal, capture=forged.store("captures", gzip.compress(capture.packed()), ".json.gz"))
+    line.update(seal=capture.seal, capture=forged.store("captures", pack(capture.packed()), ".json.gz"))
     report = verified(forged.write(tmp_path / "forged"))
     assert (report["exit"], {one["check"] for one in report["contradictions"]}) == (4, {"captures"})
 
