@@ -39,7 +39,7 @@ NOT_RUN = {
     r"\.venv/bin/python -m pytest": "it is what runs this",
     r"python scripts/accuracy_study\.py ": "minutes to hours: tests/live/test_accuracy.py runs a smaller cut",
     r"determinism accuracy |python scripts/make_corpus\.py ": "tests/integration/test_accuracy.py",
-    r"python3 -I -S scripts/verify\.py check$": "tests/integration/test_accuracy.py",
+    r"python3 -I -S scripts/verify\.py check$|determinism export check ": "tests/integration/test_accuracy.py",
 }
 # What a page leaves to its reader, and the reader of a test.
 PLACES = {
