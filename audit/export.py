@@ -66,7 +66,7 @@ def export_digests(folder: Path, copy: Path) -> int:
         raise UsageError(f"{folder} is a copy that leaves files out", hint="export the run that it was made from")
     if kind_of(folder) != "audit":
         # A plan of another kind holds no words that are anybody's secret, and no digest needs the rows' bytes.
-        return _copy(folder, copy, lambda path: path.startswith("rows/"), plan=None)
+        return _copy(folder, copy, lambda path: "rows" in path.split("/")[:-1], plan=None)
     run = Run.open(folder)
     bearing = _bears_words(run)
     hidden = {"plan.json", "registration/plan.json", "registration/plan.toml"}
@@ -87,7 +87,7 @@ def _copy(folder: Path, copy: Path, leaves_out: Callable[[str], bool], *, plan: 
         copy.mkdir(parents=True)
         for _, path in sums:
             if path not in omitted:
-                (copy / path).parent.mkdir(exist_ok=True)
+                (copy / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(folder / path, copy / path)
         shutil.copyfile(folder / SUMS, copy / SUMS)
         (copy / OMITTED).write_bytes(listed)

@@ -502,7 +502,9 @@ def open_folder(run: Run, expected: str | None) -> None:
         replaced = (run.plan is not None) == ("plan.json" in run.omitted)
         ledger.need("files", replaced, "omitted.json: plan.json is left out without another, or the reverse")
     for path, wanted in run.omitted.items():
-        right = path.startswith(MAY_BE_OMITTED) and run.seal.get(path) == wanted[7:] and path not in here
+        within = re.sub(r"^arms/[^/]+/", "", path)
+        right = within.startswith(MAY_BE_OMITTED[:-1]) or path == "plan.json"
+        right = right and run.seal.get(path) == wanted[7:] and path not in here
         ledger.need("files", right, "omitted.json: {!r} may not be left out, or is here, or is not sealed so", path)
         ledger.unchecked[f"files left out, {path.split('/')[0]}"] += 1
     for path in sorted({*run.seal, *derived} - {*run.omitted}):
@@ -3367,7 +3369,9 @@ REMEDY_SHAPES = {
         OF_ANY + "settings:[str] words:str reason:=unknown~flag|unknown~variable|as~without~it|time|confirmed~enough"
     ),
     "failed": fields(OF_ANY + ROLES + "message:str"),
-    "arm": fields(OF_ANY + ROLES + "arm:str asked:[str] argv:[str] environment:{str} seal:digest memory_bytes:int?"),
+    "arm": fields(
+        OF_ANY + ROLES + "arm:str words:[str] asked:[str] argv:[str] environment:{str} seal:digest memory_bytes:int?"
+    ),
 }
 MOVED = ("divergent", "token-identical")
 REUSES = ("cache_warm1", "cache_warm2", "cache_prefix")
@@ -3454,6 +3458,9 @@ class RemedyWalk(Walk):
         (server,) = list(audit.servers.values())[:1]
         declared = audit.fact(server.declaration) or {"argv": line["argv"]}
         ledger.hold("starts", declared["argv"] == line["argv"], "{}: it was declared with another line", name)
+        said = [*(f"{key}={value}" for key, value in line["environment"].items()), *line["argv"]]
+        lost = [words for words in line["words"] if f" {words} " not in f" {' '.join(said)} "]
+        ledger.hold("starts", not lost and len(line["words"]) == len(line["settings"]), "{}: without {}", name, lost)
         cells = {cell["condition"]: cell for cell in found["cells"] if cell["condition"] in line["asked"]}
         ledger.need("starts", set(cells) == set(line["asked"]), "{}: a cell that was asked is not in its plan", name)
         solo, together = speeds_of(audit, server)

@@ -44,6 +44,7 @@ def command(
     else:
         show(kind.text(findings).removesuffix("\n"))
         say(f"wrote {run / 'report.html'} and {len(files) - 1} more files\n{verifier_words(run)}")
+    options.advise(run, findings)
     return kind.code(findings, strict=strict)
 
 

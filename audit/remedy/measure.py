@@ -177,6 +177,7 @@ class Measuring:
                 arm=arm,
                 role=role,
                 settings=names,
+                words=[" ".join(setting.words) for setting in settings],
                 asked=list(asked),
                 argv=list(declared.get("argv", [])),
                 environment={name: value for one in settings for name, value in one.environment.items()},

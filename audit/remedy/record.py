@@ -67,12 +67,14 @@ class UntriedLine(Line, frozen=True, kw_only=True, tag="untried"):
 class ArmLine(Line, frozen=True, kw_only=True, tag="arm"):
     """One start of the server: what was set, what was asked, and the seal of the audit that it left in its folder.
 
-    `memory_bytes` is the largest resident memory of the server's process.
+    `words` says how each setting is written, as it stands in `argv` or `environment`; `memory_bytes` is the largest
+    resident memory of the server's process.
     """
 
     arm: str
     role: Role
     settings: list[str]
+    words: list[str]
     asked: list[str]
     argv: list[str]
     environment: dict[str, str]
