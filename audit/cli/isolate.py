@@ -36,7 +36,7 @@ def command(
 
     from audit.remedy.cobatch import find_cobatch
     from audit.remedy.isolate import Bench, isolate
-    from audit.remedy.pack import Counted, is_weak, run_script, write_pack, write_readme
+    from audit.remedy.pack import is_weak, make_pack, sentence_of
     from audit.remedy.text import command_line
     from audit.store import Run
 
@@ -53,13 +53,11 @@ def command(
         isolated = asyncio.run(isolate(found.cobatch, bench, slots=found.slots, tries=tries, runs=runs, say=say))
         declared = target.owned.declaration() if target.owned is not None else found.declared
         line = command_line({"argv": declared.get("argv") or ["llama-server", "..."], "environment": {}})
-        write_pack(folder, found, isolated, server_line=line, runs=runs)
-        counted = run_script(folder, target.address.url) or Counted(isolated.shown.k, isolated.shown.n, "our client")
-    sentence = write_readme(folder, found, isolated, counted)
-    show(f"{cell}: {len(isolated.smallest.neighbours)} of {len(found.cobatch.neighbours)} neighbours suffice")
-    show(sentence)
+        packed = make_pack(folder, found, isolated, server_line=line, url=target.address.url, runs=runs)
+    count = len(packed.cobatch.neighbours)
+    show(f"{cell}: {count} of {len(found.cobatch.neighbours)} neighbours are in the pack\n{sentence_of(packed)}")
     say(f"wrote {folder}; next: sh {folder}/repro.sh URL")
-    return _WEAK if is_weak(counted) else 0
+    return _WEAK if is_weak(packed.counted) else 0
 
 
 def declared_settings(found: "Found") -> "LaunchSettings":

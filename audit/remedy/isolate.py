@@ -39,11 +39,15 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Isolated:
-    """What was found; `first_step` is the first step that moved in the smallest co-batch, None where nothing did."""
+    """What was found.
+
+    `stages` are the smallest co-batch, the same with its requests as long as they were, and the whole; `first_step` is
+    the first step that moved in the smallest, None where nothing did.
+    """
 
     whole: Tried
     tried: list[Tried]
-    smallest: Cobatch
+    stages: tuple[Cobatch, ...]
     shown: Tried
     first_step: int | None
 
@@ -134,18 +138,22 @@ async def isolate(
             hint="isolate on the build, model and settings that the run was made with, or give more --runs",
         )
     tried = [await search.count(one, tries) for one in variations(cobatch, slots=slots, alone_ms=alone_ms)]
-    smallest, step = await search.smallest(cobatch)
+    search.needed = max(1, tries * whole.k // whole.n)
+    fewest = cobatch.beside(await search.fewest(cobatch))
+    say(f"{len(fewest.neighbours)} of {len(cobatch.neighbours)} neighbours suffice")
+    smallest, step = await search.shortest(fewest)
     shown = await search.count(Variation("smallest", f"beside {len(smallest.neighbours)}", smallest), runs)
-    return Isolated(whole=whole, tried=tried, smallest=smallest, shown=shown, first_step=step)
+    return Isolated(whole=whole, tried=tried, stages=(smallest, fewest, cobatch), shown=shown, first_step=step)
 
 
 @dataclass
 class _Search:
-    """The search for the smallest co-batch."""
+    """The search for the smallest co-batch, which has to move the numbers in `needed` of `tries` runs."""
 
     bench: Bench
     tries: int
     say: Callable[[str], None]
+    needed: int = 1
 
     async def count(self, variation: Variation, runs: int) -> Tried:
         """Run a co-batch some times, and count the runs in which the numbers moved."""
@@ -155,16 +163,17 @@ class _Search:
         return Tried(variation.factor, variation.words, k, runs)
 
     async def moves(self, cobatch: Cobatch) -> bool:
-        """Tell whether any of some runs moves the numbers; stop at the first that does."""
-        for _ in range(self.tries):
-            if await self.bench.step_moved(cobatch) is not None:
-                return True
-        return False
+        """Tell whether enough of some runs move the numbers; stop as soon as that is known."""
+        moved = 0
+        for left in range(self.tries, 0, -1):
+            moved += await self.bench.step_moved(cobatch) is not None
+            if moved >= self.needed or moved + left - 1 < self.needed:
+                break
+        return moved >= self.needed
 
-    async def smallest(self, cobatch: Cobatch) -> tuple[Cobatch, int | None]:
-        """Halve the neighbours' number, then each one's prompt and tokens, then cut the watched request's end."""
-        found = cobatch.beside(await self._fewest(cobatch))
-        self.say(f"{len(found.neighbours)} of {len(cobatch.neighbours)} neighbours suffice")
+    async def shortest(self, cobatch: Cobatch) -> tuple[Cobatch, int | None]:
+        """Halve each neighbour's prompt and tokens, and cut the watched request's end; return the first moved step."""
+        found = cobatch
         for at in range(len(found.neighbours)):
             found = await self._halve(found, at)
         steps = [await self.bench.step_moved(found) for _ in range(self.tries)]
@@ -174,7 +183,7 @@ class _Search:
             found = shorter if await self.moves(shorter) else found
         return found, step
 
-    async def _fewest(self, cobatch: Cobatch) -> tuple[Member, ...]:
+    async def fewest(self, cobatch: Cobatch) -> tuple[Member, ...]:
         """Return a set of neighbours of which none can be left out, by delta debugging.
 
         Source: A. Zeller, R. Hildebrandt, IEEE Transactions on Software Engineering 28 (2002) 183-200, ddmin.
@@ -215,7 +224,4 @@ def summary(isolated: Isolated) -> dict[str, Any]:
         "tried": [one._asdict() for one in isolated.tried],
         "shown": isolated.shown._asdict(),
         "first_step": isolated.first_step,
-        "neighbours": [
-            {"prompt_tokens": len(one.prompt), "n_predict": one.steps} for one in isolated.smallest.neighbours
-        ],
     }

@@ -5,7 +5,6 @@ and a README. The script is then run, where curl is there, and its own count is 
 where that is fewer than 5 of 10.
 """
 
-import json
 import re
 import shutil
 import subprocess
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from audit.errors import UsageError
-from audit.remedy.cobatch import Found
+from audit.remedy.cobatch import Cobatch, Found
 from audit.remedy.isolate import WEAK_BELOW, Isolated, summary
 from audit.stream import canonical
 
-__all__ = ["Counted", "is_weak", "run_script", "write_pack", "write_readme"]
+__all__ = ["Counted", "Packed", "is_weak", "make_pack", "sentence_of"]
 
 _TIMEOUT_S = 900
 _TEN = 10
@@ -31,13 +30,23 @@ class Counted(NamedTuple):
     by: str
 
 
+class Packed(NamedTuple):
+    """What a pack holds, and what was counted with it."""
+
+    cobatch: Cobatch
+    counted: Counted
+
+
 def is_weak(counted: Counted) -> bool:
     """Tell whether so few runs show it that others may not see it: fewer than 5 of 10, or the same share."""
     return counted.k * _TEN < WEAK_BELOW * counted.n
 
 
-def write_pack(folder: Path, found: Found, isolated: Isolated, *, server_line: str, runs: int) -> None:
-    """Write bodies, server line and script.
+def make_pack(folder: Path, found: Found, isolated: Isolated, *, server_line: str, url: str, runs: int) -> Packed:
+    """Write the pack of the smallest co-batch that its own script shows on a server, and count with that script.
+
+    A script starts a program a request, which takes longer than our client does; what that hides is too small for a
+    report, and the next larger co-batch is taken. Without curl the counts are those of our client.
 
     Raises: UsageError where the folder holds something or cannot be written.
     """
@@ -45,29 +54,53 @@ def write_pack(folder: Path, found: Found, isolated: Isolated, *, server_line: s
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise UsageError(f"{folder} is not empty", hint="give another --out")
-        (folder / "victim.json").write_bytes(canonical(isolated.smallest.victim.body))
-        for number, one in enumerate(isolated.smallest.neighbours, 1):
-            (folder / f"neighbour-{number}.json").write_bytes(canonical(one.body))
+        best = Packed(isolated.stages[0], Counted(isolated.shown.k, isolated.shown.n, "our client"))
+        counted = []
+        for stage in isolated.stages:
+            _write(folder, stage, runs)
+            by_script = _run_script(folder, url)
+            if by_script is None:
+                break
+            counted.append(Packed(stage, by_script))
+            if not is_weak(by_script):
+                break
+        if counted:
+            best = max(counted, key=lambda one: one.counted.k)
+        _write(folder, best.cobatch, runs)
         (folder / "server.txt").write_text(f"{server_line}\n", encoding="ascii", errors="backslashreplace")
-        (folder / "repro.sh").write_text(_script(isolated, runs), encoding="ascii")
-        (folder / "repro.sh").chmod(0o755)
-        values = {"condition": found.condition, "trial": found.trial, **summary(isolated)}
-        (folder / "result.json").write_bytes(canonical(values))
+        said = {"condition": found.condition, "trial": found.trial, "counted": best.counted._asdict()}
+        (folder / "result.json").write_bytes(canonical({**said, **summary(isolated)}))
+        readme = _readme(found, isolated, best)
+        (folder / "README.md").write_text(readme, encoding="ascii", errors="backslashreplace")
     except OSError as error:
         raise UsageError(f"{folder}: a pack cannot be written here: {error.strerror}") from error
+    return best
 
 
-def _script(isolated: Isolated, runs: int) -> str:
+def _write(folder: Path, cobatch: Cobatch, runs: int) -> None:
+    """Write bodies and script, and take away those of another co-batch."""
+    for old in folder.glob("neighbour-*.json"):
+        old.unlink()
+    (folder / "victim.json").write_bytes(canonical(cobatch.victim.body))
+    for number, one in enumerate(cobatch.neighbours, 1):
+        (folder / f"neighbour-{number}.json").write_bytes(canonical(one.body))
+    (folder / "repro.sh").write_text(_script(cobatch, runs), encoding="ascii")
+    (folder / "repro.sh").chmod(0o755)
+
+
+def _script(cobatch: Cobatch, runs: int) -> str:
     """Return a few lines of curl: the request alone, then beside its neighbours, and whether its logprobs differ."""
 
     def later(delay_ms: float) -> str:
         return f"sleep {delay_ms / 1000:g}; " if delay_ms else ""
 
-    members = isolated.smallest.neighbours
-    asks = [f"  ({later(one.delay_ms)}ask neighbour-{at}.json) > /dev/null &\n" for at, one in enumerate(members, 1)]
+    asks = [
+        f"  ({later(one.delay_ms)}ask neighbour-{at}.json) > /dev/null &\n"
+        for at, one in enumerate(cobatch.neighbours, 1)
+    ]
     return (
         "#!/bin/sh\n"
-        "# Is a reply's logprobs the same alone and beside others? usage: sh repro.sh [URL] [RUNS]; needs curl.\n"
+        "# Are a reply's logprobs the same alone and beside others? usage: sh repro.sh [URL] [RUNS]; needs curl.\n"
         f"url=${{1:-http://127.0.0.1:8080}} runs=${{2:-{runs}}} differ=0 run=0\n"
         'cd "$(dirname "$0")" && out=$(mktemp -d) || exit 2\n'
         'ask() { curl -sf -H \'Content-Type: application/json\' -d @"$1" "$url/completion" '
@@ -75,14 +108,14 @@ def _script(isolated: Isolated, runs: int) -> str:
         'ask victim.json > "$out/alone" || exit 2\n'
         'while [ "$run" -lt "$runs" ]; do\n'
         + "".join(asks)
-        + f'  {later(isolated.smallest.victim.delay_ms)}ask victim.json > "$out/beside"; wait\n'
+        + f'  {later(cobatch.victim.delay_ms)}ask victim.json > "$out/beside"; wait\n'
         '  cmp -s "$out/alone" "$out/beside" || differ=$((differ + 1)); run=$((run + 1))\n'
         "done\n"
         'rm -r "$out"; echo "$differ of $runs runs differ"\n'
     )
 
 
-def run_script(folder: Path, url: str) -> Counted | None:
+def _run_script(folder: Path, url: str) -> Counted | None:
     """Run the script of a pack against a server; None where there is no curl.
 
     Raises: UsageError where it does not say what it counted.
@@ -99,28 +132,28 @@ def run_script(folder: Path, url: str) -> Counted | None:
     return Counted(int(found[1]), int(found[2]), "repro.sh")
 
 
-def write_readme(folder: Path, found: Found, isolated: Isolated, counted: Counted) -> str:
-    """Write the README of a pack, and return its sentence."""
-    weak = " This pack is weak: others may not see it." if is_weak(counted) else ""
-    count = len(isolated.smallest.neighbours)
-    sentence = f"{counted.k} of {counted.n} runs show it, counted by {counted.by}.{weak}"
+def sentence_of(packed: Packed) -> str:
+    """Return what a pack says of itself."""
+    k, n, by = packed.counted
+    weak = " This pack is weak: others may not see it." if is_weak(packed.counted) else ""
+    return f"{k} of {n} runs show it, counted by {by}.{weak}"
+
+
+def _readme(found: Found, isolated: Isolated, packed: Packed) -> str:
+    count = len(packed.cobatch.neighbours)
     beside = f"{count} other request{'s' * (count != 1)}"
     step = "" if isolated.first_step is None else f" The first step that moved was {isolated.first_step} (0 = prefill)."
     rows = "".join(f"| {one.factor} | {one.words} | {one.k} of {one.n} |\n" for one in isolated.tried)
-    build = json.dumps(found.declared.get("build", "not declared"))
-    (folder / "README.md").write_text(
+    return (
         f"# The same request, other logprobs beside {beside}\n\n"
         f"`victim.json` sent alone gives the same logprobs every time; sent together with {beside} it gives others, "
-        f"greedy and with the prompt cache off. {sentence}{step}\n\n"
+        f"with the prompt cache off and a fixed seed. {sentence_of(packed)}{step}\n\n"
         "## To see it\n\n"
-        f"Start the server as in `server.txt` (build {build}), then\n\n"
+        f"Start the server as in `server.txt` (build {found.declared.get('build', 'not declared')}), then\n\n"
         "    sh repro.sh http://127.0.0.1:8080\n\n"
         "It needs curl and nothing of the program that wrote this.\n\n"
         "## What was varied\n\n"
         f"One factor at a time, from the whole wave ({isolated.whole.k} of {isolated.whole.n} runs moved), before it "
         "was halved to what is here.\n\n"
-        f"| factor | variation | moved in |\n|---|---|---|\n{rows}",
-        encoding="ascii",
-        errors="backslashreplace",
+        f"| factor | variation | moved in |\n|---|---|---|\n{rows}"
     )
-    return sentence
