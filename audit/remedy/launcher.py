@@ -218,5 +218,7 @@ def _occurring(names: set[str], files: Sequence[Path]) -> set[str]:
     found: set[str] = set()
     for path in files:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found |= {name for name in names - found if re.search(rb"(?<![A-Z_])%b(?![A-Z_])" % name.encode(), data)}
+            found |= {
+                name for name in names - found if re.search(rb"(?<![A-Z0-9_])%b(?![A-Z0-9_])" % name.encode(), data)
+            }
     return found
