@@ -91,7 +91,8 @@ def test_only_cells_that_moved_are_advised_on() -> None:
 def test_what_is_no_sound_remedy_has_no_entry(tmp_path: Path) -> None:
     """Neither another kind, nor an inconclusive one, nor a folder without findings."""
     assert entry_of(tmp_path, source="x") is None
-    for document in ({"kind": "audit", "sound": True}, {"kind": "remedy", "sound": False}, []):
+    documents: list[JSON] = [{"kind": "audit", "sound": True}, {"kind": "remedy", "sound": False}, []]
+    for document in documents:
         (tmp_path / "findings.json").write_text(json.dumps(document))
         assert entry_of(tmp_path, source="x") is None
 
