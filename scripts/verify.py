@@ -507,10 +507,14 @@ def open_folder(run: Run, expected: str | None) -> None:
         right = right and run.seal.get(path) == wanted[7:] and path not in here
         ledger.need("files", right, "omitted.json: {!r} may not be left out, or is here, or is not sealed so", path)
         ledger.unchecked[f"files left out, {path.split('/')[0]}"] += 1
+    lists = {path for path in here if re.fullmatch(r"arms/[^/]+/DERIVED\.SHA256SUMS", path)}
+    for path in sorted(lists):  # what was derived from a start of a remedy
+        own = read_sums(run.read(path), path, DERIVED, ledger)
+        derived.update({path.replace("DERIVED.SHA256SUMS", name): wanted for name, wanted in own.items()})
     for path in sorted({*run.seal, *derived} - {*run.omitted}):
         ledger.need("files", path in here, "{} is listed and not here", path)
         ledger.need("files", not (path in run.seal and path in derived), "{} is in both lists", path)
-    strangers = sorted(here - {*run.seal, *derived, *LISTS})
+    strangers = sorted(here - {*run.seal, *derived, *lists, *LISTS})
     ledger.need("files", not strangers, "{!r} is in no list", strangers[:1])
     for required in ("manifest.json", "plan.json", "history.jsonl"):
         ledger.need("files", required in run.seal, "{} is not sealed", required)
@@ -3454,6 +3458,7 @@ class RemedyWalk(Walk):
         ledger.hold("starts", set(line["asked"]) <= set(run.plan["aims"]), "{}: it was asked other cells", name)
         Walk(audit).walk()
         found = findings_of(audit)
+        compare(audit, found)
         ledger.hold("starts", len(audit.servers) == 1, "{}: an audit of several servers", name)
         (server,) = list(audit.servers.values())[:1]
         declared = audit.fact(server.declaration) or {"argv": line["argv"]}
@@ -3551,9 +3556,12 @@ def dominated(row: JSON, rows: list[JSON]) -> bool:
             -(one["memory_bytes"] or 0),
         ]
 
+    names = set(row["setting"].split(" + "))
     cured, own = merits(row)
     for other in rows:
         others, theirs = merits(other)
+        if set(other["setting"].split(" + ")) < names and others >= cured:
+            return True
         if others >= cured and all(b >= a for a, b in zip(own, theirs)) and (others > cured or theirs != own):
             return True
     return False

@@ -125,8 +125,8 @@ class Measuring:
         return Screened(settings, tuple(aim for aim in asked if aim in seen), tuple(void), per_second)
 
     def _confirm(self, candidates: Sequence[Screened]) -> None:
-        """Confirm the best, those that keep most cells still at the highest speed, each followed by a start without."""
-        best = sorted(candidates, key=lambda one: (-len(one.clean), -one.per_second))
+        """Confirm what keeps most cells still, by fewest settings, fastest first, each followed by a start without."""
+        best = sorted(candidates, key=lambda one: (-len(one.clean), len(one.settings), -one.per_second))
         for at, one in enumerate(best):
             if at >= self.plan.confirmed_max:
                 self._untried(one.settings, "confirmed enough", f"{self.plan.confirmed_max} others were confirmed")

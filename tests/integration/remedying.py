@@ -62,13 +62,14 @@ class FakeLauncher:
         faults: which faults one has under these settings, by name; also `slots` and `step_ms`.
         unknown: settings that the build does not know.
         same: settings that change nothing.
-        broken: settings under which it does not start.
+        broken: settings under which it does not start, and what is said then.
     """
 
     faults: FaultsOf
     unknown: frozenset[str] = frozenset()
     same: frozenset[str] = frozenset()
     broken: frozenset[str] = frozenset()
+    message: str = "the server ended with code 1 while it started"
     model: str = "fake-512"
     model_sha256: str = DIGEST
     slots: int = 8
@@ -91,7 +92,7 @@ class FakeLauncher:
         """Start a look-alike."""
         names = frozenset(setting.name for setting in settings)
         if names & self.broken:
-            raise ServerError("the server ended with code 1 while it started")
+            raise ServerError(self.message)
         values = {"step_ms": STEP_MS, **self.faults(names)}
         own = {name: values.pop(name) for name in list(values) if name in FakeSettings.__dataclass_fields__}
         words = [word for setting in settings for word in setting.words]

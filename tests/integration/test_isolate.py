@@ -94,7 +94,7 @@ def test_the_command_leaves_a_pack_that_shows_it_without_us(
     code = run_command_line(words)
     said = capsys.readouterr()
     result = json.loads((pack / "result.json").read_bytes())
-    counted = Counted(*result["counted"].values())
+    counted = Counted(**result["counted"])
     assert code == (3 if is_weak(counted) else 0)
     assert f"{counted.k} of {counted.n} runs show it, counted by {counted.by}." in said.out
     assert (pack / "README.md").read_text().count(f"{counted.k} of {counted.n} runs show it") == 1

@@ -16,10 +16,12 @@ from audit.derived import files_of
 from audit.export import export_digests
 from audit.remedy.catalogue import named
 from audit.remedy.measure import measure
+from audit.remedy.page import derive_remedy
 from audit.remedy.text import remedy_text
 from audit.stream import canonical, digest
 from tests.integration.auditing import verify
 from tests.integration.remedying import FakeLauncher, Remedied, measured, remedy_plan
+from tests.unit.report.reported import HOSTILE
 
 JSON = Any
 SLOW = {"step_ms": 12.0}  # windows long enough to overlap on a machine that others use too
@@ -264,6 +266,20 @@ def test_a_copy_without_rows_is_still_judged(found: Remedied, tmp_path: Path) ->
     code, report = verify(tmp_path / "copy")
     assert (code, report["contradictions"]) == (0, [])
     assert report["findings"] == found.document
+    assert derive_remedy(tmp_path / "copy") == found.document
+    assert verify(tmp_path / "copy")[0] == 0
+
+
+def test_a_start_can_be_reported_by_itself(found: Remedied, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is derived there is listed there; a derived file that nobody lists is still refused."""
+    shutil.copytree(found.folder, tmp_path / "run")
+    arm = tmp_path / "run" / "arms" / found.document["arms"][0]["arm"]
+    assert run_command_line(["report", str(arm)]) == 0
+    assert "concurrent_greedy_c4" in capsys.readouterr().out
+    assert verify(tmp_path / "run")[0] == 0
+    (arm / "notes.txt").write_text("a stranger")
+    code, report = verify(tmp_path / "run")
+    assert (code, report["contradictions"][0]["check"]) == (4, "files")
 
 
 def test_the_report_is_a_pure_function_of_the_folder(found: Remedied) -> None:
@@ -275,6 +291,18 @@ def test_the_report_is_a_pure_function_of_the_folder(found: Remedied) -> None:
         assert "no-repack" in page
         assert "llama-server -m fake --no-repack" in page
         assert "rate at most 0.776394" in page
+
+
+def test_what_a_server_says_is_no_markup(tmp_path: Path) -> None:
+    """Names and messages of a record are shown, never obeyed."""
+    seen = measured(
+        tmp_path / "run", both_help, "kvu", plan=only_waves(), model=HOSTILE, broken=frozenset({"kvu"}),
+        message=HOSTILE,
+    )  # fmt: skip
+    page = (seen.folder / "report.html").read_text(encoding="ascii")
+    assert page.count("<script>") == 1
+    assert "&lt;script&gt;" in page
+    assert seen.document["failed"][0]["words"] == HOSTILE
 
 
 def test_an_audit_that_holds_starts_is_refused(found: Remedied, tmp_path: Path) -> None:
