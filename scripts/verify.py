@@ -3701,7 +3701,9 @@ def kind_of(run: Run) -> str:
     run.manifest = decode(run.read("manifest.json"), "manifest.json", run.ledger)
     known_format(run.manifest, "manifest.json", run.ledger)
     kind = run.manifest.get("kind")
-    run.ledger.need("shape", type(kind) is str and kind in JUDGES, "manifest.json: unexpected kind {!r}", kind)
+    run.ledger.need("shape", type(kind) is str, "manifest.json: unexpected kind {!r}", kind)
+    if kind not in JUDGES:
+        raise ForeignError(f"kind {kind} is not known to this verifier")
     nested = [path for path in run.seal if path.startswith("arms/")]
     run.ledger.need("paths", kind == "remedy" or not nested, "only a remedy holds audits: {}", nested[:1])
     return str(kind)
