@@ -58,7 +58,7 @@ class Measuring:
         perform: runs a coroutine to its end.
         say: is told where the work is.
         stopped: is asked whether to stop.
-        deadline_s: when to begin nothing more, on the monotonic clock; None for never.
+        budget_s: seconds after which nothing more is begun; None for no end.
     """
 
     plan: RemedyPlan
@@ -68,7 +68,8 @@ class Measuring:
     perform: Callable[[Coroutine[Any, Any, str | None]], str | None]
     say: Callable[[str], None]
     stopped: Callable[[], bool]
-    deadline_s: float | None
+    budget_s: float | None
+    begun_s: float = field(default_factory=time.monotonic)
     count: int = 0
     took_s: dict[str, float] = field(default_factory=dict)
 
@@ -108,12 +109,12 @@ class Measuring:
 
     def _screen(self, settings: tuple[Setting, ...], aims: Sequence[str]) -> Screened | None:
         """Screen settings round by round; None where no server started, or there was no time left."""
-        if not self._time_for("screen"):
+        if not self.time_for("screen", reserve_s=self.reserve_s()):
             self._untried(settings, "time", "the time was over before it was screened")
             return None
         asked, seen, void, per_second = list(aims), set[str](), set(aims), 0.0
         for number in range(self.plan.rounds):
-            if not asked or (number and not self._time_for("screen")):
+            if not asked or (number and not self.time_for("screen", reserve_s=self.reserve_s())):
                 break
             start = self._start("screen", settings, asked)
             if start is None:
@@ -130,16 +131,21 @@ class Measuring:
         for at, one in enumerate(best):
             if at >= self.plan.confirmed_max:
                 self._untried(one.settings, "confirmed enough", f"{self.plan.confirmed_max} others were confirmed")
-            elif not self._time_for("before", times=2):
+            elif not self.time_for("before", reserve_s=self.took_s["before"]):
                 self._untried(one.settings, "time", "the time was over before it was confirmed")
             elif self._start("confirm", one.settings, self.plan.aims) is not None:
                 self._start("after", (), self.plan.aims)
 
-    def _time_for(self, role: str, *, times: int = 1) -> bool:
-        """Tell whether starts like the latest of a role would end in time."""
-        if self.deadline_s is None:
+    def time_for(self, role: str, *, reserve_s: float) -> bool:
+        """Tell whether a start like the latest of a role would end in time, and leave a reserve."""
+        if self.budget_s is None:
             return True
-        return time.monotonic() + times * self.took_s.get(role, 0.0) <= self.deadline_s
+        spent_s = time.monotonic() - self.begun_s
+        return spent_s + self.took_s.get(role, 0.0) + reserve_s <= self.budget_s
+
+    def reserve_s(self) -> float:
+        """Return what screening leaves: time to confirm, each with a start after it, but at most half of all."""
+        return min(2 * self.plan.confirmed_max * self.took_s["before"], (self.budget_s or 0.0) / 2)
 
     def _untried(self, settings: Sequence[Setting], reason: Untried, words: str) -> None:
         names = [setting.name for setting in settings]
@@ -228,7 +234,6 @@ def measure(
     Returns: the digest of the seal, or None where it was stopped (the record stays unsealed).
     Raises: UsageError, ServerError before anything was started.
     """
-    deadline_s = None if budget_s is None else time.monotonic() + budget_s
     writer = RunWriter(folder)
     try:
         writer.begin(_manifest(plan, launcher), plan=plan.to_bytes(), registration={})
@@ -240,7 +245,7 @@ def measure(
             perform=perform,
             say=say,
             stopped=stopped,
-            deadline_s=deadline_s,
+            budget_s=budget_s,
         )
         try:
             measuring.run()

@@ -11,7 +11,7 @@ from audit.advice import position
 from audit.errors import UsageError
 from audit.remedy.findings import remedy_findings
 from audit.remedy.record import RemedyRun
-from audit.remedy.text import command_line, conclusion, price
+from audit.remedy.text import command_line, conclusion, price, untried_by_words
 from audit.report.render import html_page, markdown_page
 from audit.report.words import condition_words
 from audit.store import write_derived
@@ -105,6 +105,7 @@ def remedy_view(run: RemedyRun, findings: JSON) -> JSON:
         ],
         "arms": [_arm(number, arm) for number, arm in enumerate(findings["arms"], 1)],
         "proving": [arm for arm in findings["arms"] if arm["role"] != "screen"],
+        "untried": untried_by_words(findings),
         "position": position(),
         "machine": {name: manifest.machine.get(name) for name in _MACHINE},
         "program": {name: manifest.program.get(name) for name in ("name", "version", "commit")},

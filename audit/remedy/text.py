@@ -5,7 +5,7 @@ from typing import Any
 
 from audit.report.words import condition_words, counted, listed
 
-__all__ = ["command_line", "conclusion", "price", "remedy_text"]
+__all__ = ["command_line", "conclusion", "price", "remedy_text", "untried_by_words"]
 
 JSON = dict[str, Any]
 _MEBI = 1024 * 1024
@@ -61,6 +61,14 @@ def conclusion(findings: JSON) -> str:
     return f"{said}, and no setting that was tried to the end remedies any of them."
 
 
+def untried_by_words(findings: JSON) -> dict[str, list[str]]:
+    """Return the settings that were not tried, by the reason in words."""
+    found: dict[str, list[str]] = {}
+    for one in findings["untried"]:
+        found.setdefault(one["words"], []).append(one["setting"])
+    return found
+
+
 def remedy_text(findings: JSON) -> str:
     """Return the whole report."""
     lines = [conclusion(findings), f"build {findings['build']}, model {findings['model']}", ""]
@@ -82,7 +90,7 @@ def remedy_text(findings: JSON) -> str:
             lines += ["", f"{row['setting']}:", f"  {command_line(row)}"]
     lines += ["", *(_factor(one) for one in findings["conditions"])]
     lines += [f"failed: {one['setting'] or 'without any setting'}: {one['words']}" for one in findings["failed"]]
-    lines += [f"not tried: {one['setting']}: {one['words']}" for one in findings["untried"]]
+    lines += [f"not tried: {', '.join(names)}: {words}" for words, names in untried_by_words(findings).items()]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
