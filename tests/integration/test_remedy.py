@@ -21,7 +21,6 @@ from audit.remedy.text import remedy_text
 from audit.stream import canonical, digest
 from tests.integration.auditing import verify
 from tests.integration.remedying import FakeLauncher, Remedied, measured, remedy_plan
-from tests.unit.report.reported import HOSTILE
 
 JSON = Any
 SLOW = {"step_ms": 12.0}  # windows long enough to overlap on a machine that others use too
@@ -291,18 +290,6 @@ def test_the_report_is_a_pure_function_of_the_folder(found: Remedied) -> None:
         assert "no-repack" in page
         assert "llama-server -m fake --no-repack" in page
         assert "rate at most 0.776394" in page
-
-
-def test_what_a_server_says_is_no_markup(tmp_path: Path) -> None:
-    """Names and messages of a record are shown, never obeyed."""
-    seen = measured(
-        tmp_path / "run", both_help, "kvu", plan=only_waves(), model=HOSTILE, broken=frozenset({"kvu"}),
-        message=HOSTILE,
-    )  # fmt: skip
-    page = (seen.folder / "report.html").read_text(encoding="ascii")
-    assert page.count("<script>") == 1
-    assert "&lt;script&gt;" in page
-    assert seen.document["failed"][0]["words"] == HOSTILE
 
 
 def test_an_audit_that_holds_starts_is_refused(found: Remedied, tmp_path: Path) -> None:
