@@ -11,13 +11,18 @@ from typing import Any
 from audit.accuracy.findings import check_files
 from audit.identity.gate import identity_files
 from audit.kind import kind_of
+from audit.remedy.page import remedy_files
 from audit.report.derive import derived_files
 
 __all__ = ["files_of"]
 
 Files = tuple[dict[str, Any], dict[str, bytes]]
 
-_KINDS: Mapping[str, Callable[[Path], Files]] = {"identity": identity_files, "accuracy": check_files}
+_KINDS: Mapping[str, Callable[[Path], Files]] = {
+    "identity": identity_files,
+    "accuracy": check_files,
+    "remedy": remedy_files,
+}
 
 
 def files_of(folder: Path, *, with_steps: bool = False) -> Files:

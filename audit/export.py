@@ -68,7 +68,7 @@ def export_digests(folder: Path, copy: Path) -> int:
     if kind_of(folder) != "audit":
         # A plan of another kind holds no words that are anybody's secret, and no digest needs the rows' bytes. Its
         # pages hold none either, and show what only rows tell.
-        return _copy(folder, copy, lambda path: path.startswith("rows/"), plan=None, derived=(*_DERIVED, *_PAGES))
+        return _copy(folder, copy, lambda path: "rows" in path.split("/")[:-1], plan=None, derived=(*_DERIVED, *_PAGES))
     run = Run.open(folder)
     bearing = _bears_words(run)
     hidden = {"plan.json", "registration/plan.json", "registration/plan.toml"}
@@ -96,7 +96,7 @@ def _copy(
         copy.mkdir(parents=True)
         for _, path in sums:
             if path not in omitted:
-                (copy / path).parent.mkdir(exist_ok=True)
+                (copy / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(folder / path, copy / path)
         shutil.copyfile(folder / SUMS, copy / SUMS)
         (copy / OMITTED).write_bytes(listed)

@@ -1,8 +1,9 @@
 """Write the JSON Schema of each stored file that has a model into schemas/, one file each.
 
-In: the shapes of audit/record.py, audit/finding.py, audit/plan.py, audit/prereg, audit/identity and audit/accuracy.
-Out: schemas/*.schema.json. The test of this name fails where one is not up to date, and validates stored runs with
-them. A schema says less than docs/reference/record.md: it knows types and fields, not what must agree with what.
+In: the shapes of audit/record.py, audit/finding.py, audit/plan.py, audit/prereg, audit/identity, audit/accuracy and
+audit/remedy. Out: schemas/*.schema.json. The test of this name fails where one is not up to date, and validates stored
+runs with them. A schema says less than docs/reference/record.md: it knows types and fields, not what must agree with
+what.
 
     python scripts/make_schemas.py [--check]
 """
@@ -28,6 +29,8 @@ from audit.identity.record import CaptureLine, IdentityManifest, ProcessLine
 from audit.plan import Plan
 from audit.prereg import Predictions
 from audit.record import Manifest, PromptFact
+from audit.remedy.plan import RemedyPlan
+from audit.remedy.record import ArmLine, BuildLine, FailedLine, RemedyManifest, UntriedLine
 
 FOLDER = Path(__file__).resolve().parents[1] / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -35,7 +38,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return each schema by the name of what it describes."""
-    kinds = (*get_args(AnyAccuracyLine), ProcessLine, CaptureLine)
+    kinds = (*get_args(AnyAccuracyLine), ProcessLine, CaptureLine, BuildLine, UntriedLine, ArmLine, FailedLine)
     lines = {line.__struct_config__.tag: msgspec.json.schema(line) for line in kinds}
     return {
         "accuracy-bounds": msgspec.json.schema(Bounds),
@@ -49,6 +52,8 @@ def schemas() -> dict[str, dict[str, Any]]:
         "identity-manifest": msgspec.json.schema(IdentityManifest),
         "identity-plan": IdentityPlan.model_json_schema(mode="serialization"),
         "identity-predictions": IdentityPredictions.model_json_schema(mode="serialization"),
+        "remedy-manifest": msgspec.json.schema(RemedyManifest),
+        "remedy-plan": RemedyPlan.model_json_schema(mode="serialization"),
         **{f"history-{tag}": schema for tag, schema in lines.items()},
     }
 

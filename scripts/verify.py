@@ -107,13 +107,14 @@ JUDGEMENTS = {
     "length": "trials of at least 8 steps on both sides",
     "solo slot": "wave trials on a slot that agrees with the baseline when alone",
 }
-# What a record of kind accuracy adds to the first list.
+# What records of the kinds accuracy and remedy add to the first list.
 COMPARISONS = {
     "corpus": "statements of the corpus: members, splits, digests of sequences",
     "captures": "captures that are complete, of one build a side, and under the plan of the check",
     "inputs": "input files that were the same before and after",
     "bounds": "bounds that follow from calibration rows and were known to each capture that had to know them",
     "metrics": "metrics that are complete, and follow from the rows where these are here",
+    "starts": "starts of a server that left the sealed audit that is named, asked as their role says",
 }
 DISABLED: set[str] = set()
 
@@ -354,7 +355,9 @@ SHAPES = {kind: fields("line:str n:int prev:digest at_ns:int " + text) for kind,
 EVIDENCE = re.compile(
     r"manifest\.json|plan\.json|history\.jsonl|registration/[A-Za-z0-9_][A-Za-z0-9_.-]*"
     r"|streams/H\.jsonl|rows/H\.f32|metrics/H\.jsonl|facts/H\.json|bodies/H"
-    r"|captures/H\.json\.gz".replace("H", HEX.pattern)
+    r"|captures/H\.json\.gz"
+    r"|arms/[0-9]{4}-[a-z0-9_-]+/(?:manifest\.json|plan\.json|history\.jsonl|SUMS|streams/H\.jsonl|rows/H\.f32"
+    r"|facts/H\.json|bodies/H)".replace("H", HEX.pattern).replace("SUMS", "SHA256SUMS")
 )
 DERIVED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 SUFFIXES = {"streams": ".jsonl", "rows": ".f32", "metrics": ".jsonl", "facts": ".json", "bodies": ""}
@@ -514,13 +517,19 @@ def open_folder(run: Run, expected: str | None) -> None:
         replaced = (run.plan is not None) == ("plan.json" in run.omitted)
         ledger.need("files", replaced, "omitted.json: plan.json is left out without another, or the reverse")
     for path, wanted in run.omitted.items():
-        right = path.startswith(MAY_BE_OMITTED) and run.seal.get(path) == wanted[7:] and path not in here
+        within = re.sub(r"^arms/[^/]+/", "", path)
+        right = within.startswith(MAY_BE_OMITTED[:-1]) or path == "plan.json"
+        right = right and run.seal.get(path) == wanted[7:] and path not in here
         ledger.need("files", right, "omitted.json: {!r} may not be left out, or is here, or is not sealed so", path)
         ledger.unchecked[f"files left out, {path.split('/')[0]}"] += 1
+    lists = {path for path in here if re.fullmatch(r"arms/[^/]+/DERIVED\.SHA256SUMS", path)}
+    for path in sorted(lists):  # what was derived from a start of a remedy
+        own = read_sums(run.read(path), path, DERIVED, ledger)
+        derived.update({path.replace("DERIVED.SHA256SUMS", name): wanted for name, wanted in own.items()})
     for path in sorted({*run.seal, *derived} - {*run.omitted}):
         ledger.need("files", path in here, "{} is listed and not here", path)
         ledger.need("files", not (path in run.seal and path in derived), "{} is in both lists", path)
-    strangers = sorted(here - {*run.seal, *derived, *LISTS})
+    strangers = sorted(here - {*run.seal, *derived, *lists, *LISTS})
     ledger.need("files", not strangers, "{!r} is in no list", strangers[:1])
     for required in ("manifest.json", "plan.json", "history.jsonl"):
         ledger.need("files", required in run.seal, "{} is not sealed", required)
@@ -2205,6 +2214,7 @@ IDENTIFIERS = (
     *("server", "condition", "check", "kind", "level", "id"),
     *("build", "cell", "family", "old", "new"),
     *("model", "group", "mode", "side", "slot", "position"),
+    *("arm", "setting"),
 )
 
 
@@ -3364,7 +3374,319 @@ def show_accuracy(findings: JSON) -> None:
         say(f"prediction {one['id']}: {one['status']} ({one['found']} over {one['rows']} rows): {one['statement']}")
 
 
-# 13. One run, and the command. ----------------------------------------------------------------------------------------
+# 13. Records of kind remedy: one audit a start of the server, and what they say of settings. --------------------------
+
+for kind_name, kind_text in {
+    "remedies": "format:int plan:digest registered:digest python:str registration:registration? program:program "
+    "dependencies:{str} machine:machine model:str model_sha256:digest slots:int threads:int kind:=remedy",
+    "trying": "format:int kind:=remedy name:str rounds:int confirmed_max:int aims:[str] confirm:plan screen:plan",
+}.items():
+    KINDS[kind_name] = fields(kind_text)
+ROLES = "role:=before|screen|confirm|after settings:[str] "
+REMEDY_SHAPES = {
+    **{kind: SHAPES[kind] for kind in ("begin", "interrupt", "end")},
+    "build": fields(OF_ANY + "build:str help:digest variables:[str]"),
+    "untried": fields(
+        OF_ANY + "settings:[str] words:str reason:=unknown~flag|unknown~variable|as~without~it|time|confirmed~enough"
+    ),
+    "failed": fields(OF_ANY + ROLES + "message:str"),
+    "arm": fields(
+        OF_ANY + ROLES + "arm:str words:[str] asked:[str] argv:[str] environment:{str} seal:digest memory_bytes:int?"
+    ),
+}
+MOVED = ("divergent", "token-identical")
+REUSES = ("cache_warm1", "cache_warm2", "cache_prefix")
+BATCHES = (*LEVELLED[:2], "oversubscribed", "cross_batch_together", "cross_batch_staggered", *REUSES)
+
+
+class Arm(NamedTuple):
+    """One start: its line, and what its audit amounts to."""
+
+    line: JSON
+    setting: str
+    found: JSON  # the findings of its audit
+    cells: dict[str, JSON]  # of those, the asked ones by condition
+    solo: tuple[int, int]  # tokens and nanoseconds
+    together: tuple[int, int]
+
+    def moved(self, condition: str) -> bool:
+        """Tell whether a cell diverged here, be it in too few trials for a verdict."""
+        cell = self.cells.get(condition, {"verdict": "", "by_wave": {"divergent": 0}})
+        few = cell["verdict"] in ("vacuous", "insufficient") and cell["by_wave"]["divergent"] > 0
+        return few or cell["verdict"] in MOVED
+
+
+class Remedy(Run):
+    """A remedy: its starts in order, and what else its history says."""
+
+    def __init__(self, root: Path, ledger: Ledger, level: str) -> None:
+        super().__init__(root, ledger, level)
+        self.arms: list[Arm] = []
+        self.untried: list[JSON] = []
+        self.failed: list[JSON] = []
+        self.build: JSON = None
+
+    def nested(self, name: str, wanted: str) -> Run:
+        """Open the audit of a start, whose files this folder's seal has too; what is left out is left out there."""
+        run = Run(self.root / "arms" / name, self.ledger, self.level)
+        prefix = f"arms/{name}/"
+        run.omitted = {path[len(prefix) :]: said for path, said in self.omitted.items() if path.startswith(prefix)}
+        self.ledger.need("starts", prefix + "SHA256SUMS" in self.seal, "{} is not here", prefix)
+        open_folder(run, None)
+        self.ledger.hold("starts", run.seal_digest == wanted, "{} has the seal {}", prefix, run.seal_digest)
+        return run
+
+
+class RemedyWalk(Walk):
+    """Reads the history of a remedy."""
+
+    shapes = REMEDY_SHAPES
+
+    def on_build(self, line: JSON, _: Server) -> None:
+        """Note the build, which is named once, before any start."""
+        run: JSON = self.run
+        self.ledger.hold("lines", run.build is None and self.n == 1, "line {}: the build, again or late", self.n)
+        run.build = line["build"]
+        run.named_file("facts", line["help"])
+
+    def on_untried(self, line: JSON, _: Server) -> None:
+        """Note what was not tried."""
+        run: JSON = self.run
+        run.untried.append({"setting": " + ".join(line["settings"]), "reason": line["reason"], "words": line["words"]})
+
+    def on_failed(self, line: JSON, _: Server) -> None:
+        """Note a start that left no audit."""
+        run: JSON = self.run
+        run.failed.append({"setting": " + ".join(line["settings"]), "role": line["role"], "words": line["message"]})
+
+    def on_arm(self, line: JSON, _: Server) -> None:
+        """Judge the audit of a start like any other, and check that it is the one that its role asks for."""
+        run: JSON = self.run
+        ledger, name = self.ledger, line["arm"]
+        proper = re.fullmatch(r"[0-9]{4}-[a-z0-9_-]+", name) and all(name != arm.line["arm"] for arm in run.arms)
+        ledger.need("starts", proper, "line {}: {!r} is no name of a start, or was one before", self.n, name)
+        bare_role = line["role"] in ("before", "after")
+        ledger.hold("starts", bare_role == (not line["settings"]), "line {}: role and settings do not fit", self.n)
+        audit = run.nested(name, line["seal"])
+        ledger.need("starts", kind_of(audit) == "audit", "{} is no audit", name)
+        load(audit)
+        wanted = asked_of(run.plan, line["role"], line["asked"])
+        ledger.hold("starts", audit.plan == wanted, "{}: its plan is not what its role asks", name)
+        ledger.hold("starts", set(line["asked"]) <= set(run.plan["aims"]), "{}: it was asked other cells", name)
+        Walk(audit).walk()
+        found = findings_of(audit)
+        compare(audit, found)
+        ledger.hold("starts", len(audit.servers) == 1, "{}: an audit of several servers", name)
+        (server,) = list(audit.servers.values())[:1]
+        declared = audit.fact(server.declaration) or {"argv": line["argv"]}
+        ledger.hold("starts", declared["argv"] == line["argv"], "{}: it was declared with another line", name)
+        said = [*(f"{key}={value}" for key, value in line["environment"].items()), *line["argv"]]
+        lost = [words for words in line["words"] if f" {words} " not in f" {' '.join(said)} "]
+        ledger.hold("starts", not lost and len(line["words"]) == len(line["settings"]), "{}: without {}", name, lost)
+        cells = {cell["condition"]: cell for cell in found["cells"] if cell["condition"] in line["asked"]}
+        ledger.need("starts", set(cells) == set(line["asked"]), "{}: a cell that was asked is not in its plan", name)
+        solo, together = speeds_of(audit, server)
+        run.arms.append(Arm(line, " + ".join(line["settings"]), found, cells, solo, together))
+
+
+def asked_of(plan: JSON, role: str, asked: list[str]) -> JSON:
+    """Return the audit plan of a start: the whole one, or of the screening one what makes the asked cells."""
+    if role != "screen":
+        return plan["confirm"]
+    entries = []
+    for entry in plan["screen"]["conditions"]:
+        name = entry["name"]
+        if name in LEVELLED:
+            levels = [level for level in entry["levels"] if f"{name}_c{level}" in asked]
+            entries += [{**entry, "levels": levels}] if levels else []
+        elif any(cell == name or (name == "cache" and cell.startswith("cache_warm")) for cell in asked):
+            entries.append(entry)
+    return {**plan["screen"], "conditions": entries}
+
+
+def speeds_of(audit: Run, server: Server) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return tokens and nanoseconds of plain greedy requests alone, and of whole waves of the largest level."""
+    levels = [level for entry in audit.plan["conditions"] if entry["name"] == "concurrent_greedy"
+              for level in entry["levels"]]  # fmt: skip
+    solo, together = [0, 0], [0, 0]
+    for unit in audit.order:
+        lines = [line for tried in server.attempts.get(unit.id, []) for line in tried.completes.values()]
+        lines = [line for line in lines if line["reply"]]
+        condition = unit.trials[0].condition
+        if condition in ("baseline", "repeat_greedy") and not unit.trials[0].seeded:
+            solo[0] += sum(line["reply"]["steps"] for line in lines)
+            solo[1] += sum(line["last_byte_ns"] - line["sent_ns"] for line in lines)
+        elif levels and condition == f"concurrent_greedy_c{max(levels)}" and len(lines) == len(unit.trials):
+            together[0] += sum(line["reply"]["steps"] for line in lines)
+            together[1] += max(line["last_byte_ns"] for line in lines) - min(line["sent_ns"] for line in lines)
+    return (solo[0], solo[1]), (together[0], together[1])
+
+
+def speed_of(parts: list[tuple[int, int]]) -> JSON:
+    """Return tokens a second over starts, None where nothing was measured."""
+    tokens, spent = (sum(part[place] for part in parts) for place in (0, 1))
+    return {"tokens": tokens, "ns": spent, "per_second": round(tokens * 1e9 / spent, 3)} if spent else None
+
+
+def costs_of(arms: list[Arm]) -> JSON:
+    """Return speed and memory over the starts that prove something, or where there are none over all."""
+    arms = [arm for arm in arms if arm.line["role"] != "screen"] or arms
+    memory = [arm.line["memory_bytes"] for arm in arms if arm.line["memory_bytes"] is not None]
+    speeds = {"solo": speed_of([arm.solo for arm in arms]), "together": speed_of([arm.together for arm in arms])}
+    return {**speeds, "memory_bytes": max(memory) if memory else None}
+
+
+def effect_of(condition: str, setting: str, arms: list[Arm]) -> JSON:
+    """Return what a setting did to a cell, by the first rule that applies."""
+    own = [arm for arm in arms if arm.setting == setting and condition in arm.cells]
+    verdicts, proving = [arm.cells[condition]["verdict"] for arm in own], None
+    trials = sum(arm.cells[condition]["usable"] for arm in own)
+    sides: list[JSON] = [None, None]
+    for place, arm in enumerate(arms):
+        if arm in own and arm.line["role"] == "confirm":
+            proving = arm
+            sides = [next((one for one in part if not one.setting), None) for part in (arms[place::-1], arms[place:])]
+    steady = any(arm.line["role"] == "confirm" and arm.found["sound"] and arm.cells[condition]["verdict"] == "identical"
+                 for arm in own)  # fmt: skip
+    status = "inconclusive" if own else "not asked"
+    if any(arm.moved(condition) for arm in own):
+        status = "diverges"
+    elif own and set(verdicts) == {"vacuous"} and not trials:
+        status = "not reached" if condition in REUSES else "serialized"
+    elif steady:
+        both = all(side is not None and side.found["sound"] and side.moved(condition) for side in sides)
+        status = "remedy" if both else "not reproduced"
+    elif "identical" in verdicts and proving is None:
+        status = "unconfirmed"
+    telling = next((arm for arm in own if arm.moved(condition)), proving or (own[-1] if own else None))
+    waves = [arm.cells[condition]["by_wave"] if arm else None for arm in (telling, *sides)]
+    return {"condition": condition, "status": status, **dict(zip(("by_wave", "before", "after"), waves))}
+
+
+def dominated(row: JSON, rows: list[JSON]) -> bool:
+    """Tell whether another row is as good in everything and better in something."""
+
+    def merits(one: JSON) -> tuple[set[str], list[float]]:
+        rates = [one[key]["per_second"] if one[key] else 0.0 for key in ("together", "solo")]
+        return {cell["condition"] for cell in one["cells"] if cell["status"] == "remedy"}, [
+            *rates,
+            -(one["memory_bytes"] or 0),
+        ]
+
+    names = set(row["setting"].split(" + "))
+    cured, own = merits(row)
+    for other in rows:
+        others, theirs = merits(other)
+        if set(other["setting"].split(" + ")) < names and others >= cured:
+            return True
+        if others >= cured and all(b >= a for a, b in zip(own, theirs)) and (others > cured or theirs != own):
+            return True
+    return False
+
+
+def smallest_sets(condition: str, rows: list[JSON]) -> list[str]:
+    """Return the sets of settings that remedy a cell, of the least size, none of which holds another."""
+    cured = [row["setting"].split(" + ") for row in rows for cell in row["cells"]
+             if (cell["condition"], cell["status"]) == (condition, "remedy")]  # fmt: skip
+    least = min(map(len, cured), default=0)
+    return [" + ".join(sorted(names)) for names in cured if len(names) == least]
+
+
+def remedy_findings(run: Remedy) -> dict[str, JSON]:
+    """Return what findings.json must hold."""
+    arms, plan = run.arms, run.plan
+    first = next((arm for arm in arms if arm.line["role"] == "before"), None)
+    aims = [aim for aim in plan["aims"] if first and first.moved(aim)]
+    rows: list[JSON] = []
+    for setting in dict.fromkeys(arm.setting for arm in arms if arm.setting):
+        own = [arm for arm in arms if arm.setting == setting]
+        said = next((arm for arm in own if arm.line["role"] == "confirm"), own[-1]).line
+        cells = [effect_of(aim, setting, arms) for aim in aims]
+        remedied = [cell["status"] for cell in cells].count("remedy")
+        row = {"setting": setting, "argv": said["argv"], "environment": said["environment"], "remedied": remedied}
+        rows.append({**row, "cells": cells, **costs_of(own)})
+    conditions = []
+    for aim in plan["aims"]:
+        sets = smallest_sets(aim, rows)
+        cell = first.cells[aim] if first else {"verdict": None, "by_wave": None}
+        known = {"verdict": cell["verdict"], "by_wave": cell["by_wave"], "moved": aim in aims, "remedies": sets}
+        conditions.append({"condition": aim, **known, "factor": sets[0] if len(sets) == 1 else None})
+    rows.sort(key=rank_of)
+    levels = [level for entry in plan["confirm"]["conditions"] if entry["name"] == "concurrent_greedy"
+              for level in entry["levels"]]  # fmt: skip
+    sound = first is not None and all(arm.found["sound"] for arm in arms if arm.line["role"] != "screen")
+    return {
+        "format": 1, "kind": "remedy", "seal": run.seal_digest, "sound": sound,
+        "conclusion": "sound" if sound else "inconclusive", "build": run.build, "model": run.manifest["model"],
+        "level": max(levels) if levels else None, "arms": [start_of(arm) for arm in arms], "conditions": conditions,
+        "without": costs_of([arm for arm in arms if not arm.setting]),
+        "settings": [{**row, "pareto": bool(row["remedied"]) and not dominated(row, rows)} for row in rows],
+        "untried": run.untried, "failed": run.failed, "predictions": [], "exploratory": "not registered",
+    }  # fmt: skip
+
+
+def rank_of(row: JSON) -> JSON:
+    """Return by what rows are sorted: most cells remedied, fewest that diverge, fastest, smallest, name."""
+    rates = [-(row[key]["per_second"] if row[key] else 0.0) for key in ("together", "solo")]
+    diverging = [cell["status"] for cell in row["cells"]].count("diverges")
+    return -row["remedied"], diverging, *rates, row["memory_bytes"] or 0, row["setting"]
+
+
+def start_of(arm: Arm) -> JSON:
+    """Return the entry of a start."""
+    said = {key: arm.line[key] for key in ("arm", "role", "argv", "environment", "memory_bytes")}
+    cells = [{key: cell[key] for key in ("condition", "verdict", "by_wave", "reasons")} for cell in arm.cells.values()]
+    speeds = {"solo": speed_of([arm.solo]), "together": speed_of([arm.together])}
+    return {**said, "setting": arm.setting, "sound": arm.found["sound"], **speeds, "cells": cells}
+
+
+def judge_remedy(run: Run, options: argparse.Namespace, report: dict[str, JSON]) -> None:
+    """Verify a record of kind remedy."""
+    whole = Remedy(run.root, run.ledger, run.level)
+    for name in ("seal", "omitted", "seal_digest"):
+        setattr(whole, name, getattr(run, name))
+    whole.manifest = require(run.manifest, KINDS["remedies"], "manifest.json", run.ledger)
+    run.ledger.hold("manifest", whole.manifest["plan"] == "sha256:" + run.seal["plan.json"], "its plan is another")
+    plan = decode(run.read("plan.json"), "plan.json", run.ledger)
+    known_format(plan, "plan.json", run.ledger)
+    whole.plan = require(plan, KINDS["trying"], "plan.json", run.ledger)
+    settle_registration(whole)
+    RemedyWalk(whole).walk()
+    held = {f"arms/{arm.line['arm']}" for arm in whole.arms}
+    strangers = [path for path in run.seal if path.startswith("arms/") and path.rsplit("/", 2)[0] not in held
+                 and path.rsplit("/", 1)[0] not in held]  # fmt: skip
+    run.ledger.hold("starts", not strangers, "{} is of no start that the history names", strangers[:1])
+    note_repository(whole, options, report)
+    mine = remedy_findings(whole)
+    report["notes"]["findings.json"] = compare(whole, mine)
+    report["findings"] = mine
+    moved = [one for one in mine["conditions"] if one["moved"]]
+    cured = [one for one in moved if one["remedies"]]
+    text = f"{len(whole.arms)} starts, {len(cured)} of {len(moved)} diverging conditions remedied"
+    report["exit"], report["sentence"] = 0, f"sound: {text}"
+    if not mine["sound"]:
+        report["exit"], report["sentence"] = (
+            3,
+            f"inconclusive: a start that has to prove something is not sound; {text}",
+        )
+    elif options.demand and len(cured) < len(moved):
+        report["exit"] = 1
+
+
+def show_remedy(findings: JSON) -> None:
+    """Print what each setting did."""
+    moved = [one["condition"] for one in findings["conditions"] if one["moved"]]
+    rows = [
+        ["*" if row["pareto"] else "", row["setting"], *(cell["status"] for cell in row["cells"])]
+        for row in findings["settings"]
+    ]
+    columns([["best", "setting", *moved], *rows])
+    for one in findings["conditions"]:
+        said = ", ".join(one["remedies"]) or "none"
+        say(f"{one['condition']}: {one['verdict']} without any setting, remedies: {said if one['moved'] else '-'}")
+
+
+# 14. One run, and the command. ----------------------------------------------------------------------------------------
 
 
 def unsealed(run: Run) -> str:
@@ -3376,7 +3698,9 @@ def unsealed(run: Run) -> str:
     for n, raw in enumerate(lines):
         try:
             line = decode(raw + b"\n", "", Ledger())
-            require(line, {**IDENTITY_SHAPES, **CHECK_SHAPES, **CAPTURE_SHAPES}[line["line"]], "", Ledger())
+            require(
+                line, {**IDENTITY_SHAPES, **CHECK_SHAPES, **CAPTURE_SHAPES, **REMEDY_SHAPES}[line["line"]], "", Ledger()
+            )
         except (RefusedError, KeyError, TypeError, OverflowError, MemoryError):
             line = {"n": -1}
         if line["n"] != n or line["prev"] != previous:
@@ -3394,9 +3718,11 @@ def kind_of(run: Run) -> str:
     run.manifest = decode(run.read("manifest.json"), "manifest.json", run.ledger)
     known_format(run.manifest, "manifest.json", run.ledger)
     kind = run.manifest.get("kind")
-    if type(kind) is str and kind == "remedy":
+    run.ledger.need("shape", type(kind) is str, "manifest.json: unexpected kind {!r}", kind)
+    if kind not in JUDGES:
         raise ForeignError(f"kind {kind} is not known to this verifier")
-    run.ledger.need("shape", type(kind) is str and kind in JUDGES, "manifest.json: unexpected kind {!r}", kind)
+    nested = [path for path in run.seal if path.startswith("arms/")]
+    run.ledger.need("paths", kind == "remedy" or not nested, "only a remedy holds audits: {}", nested[:1])
     return str(kind)
 
 
@@ -3418,7 +3744,7 @@ def judge_audit(run: Run, options: argparse.Namespace, report: dict[str, JSON]) 
     report["exit"], report["sentence"] = conclude(mine, options)
 
 
-JUDGES = {"audit": judge_audit, "identity": judge_identity, "accuracy": judge_accuracy}
+JUDGES = {"audit": judge_audit, "identity": judge_identity, "accuracy": judge_accuracy, "remedy": judge_remedy}
 
 
 def verify(root: Path, options: argparse.Namespace) -> dict[str, JSON]:
@@ -3490,7 +3816,7 @@ def show(report: dict[str, JSON]) -> None:
     for what, note in report["notes"].items():
         say(f"{what}: {note}")
     if report["findings"]:
-        shown = {"audit": show_findings, "identity": show_identity, "accuracy": show_accuracy}
+        shown = {"audit": show_findings, "identity": show_identity, "accuracy": show_accuracy, "remedy": show_remedy}
         shown[report["findings"]["kind"]](report["findings"])
     for found in report["contradictions"][:50]:
         say(f"contradiction: {found['check']}: {found['message']}")

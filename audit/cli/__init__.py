@@ -23,9 +23,11 @@ from audit.cli import (
     export,
     fake,
     identity,
+    isolate,
     plan,
     prereg,
     probe,
+    remedy,
     report,
     run,
     seal,
@@ -47,7 +49,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, serve, fake, probe, plan, run, report, diff, across, seal, export, identity, bisect):
+for verb in (
+    demo,
+    serve,
+    fake,
+    probe,
+    plan,
+    run,
+    report,
+    diff,
+    across,
+    seal,
+    export,
+    identity,
+    bisect,
+    remedy,
+    isolate,
+):
     app.command(name=verb.NAME, help=verb.HELP)(verb.command)
 for group in (prereg, accuracy):
     app.add_typer(group.app, name=group.NAME, help=group.HELP)

@@ -21,11 +21,19 @@ def command(
     ] = None,
 ) -> int:
     """Compare runs."""
-    from audit.report.across import across, across_page_context, across_text
+    from audit.report.across import across, across_page_context, across_text, run_names
     from audit.report.render import html_page
 
     document = across(runs)
     if html is not None:
         html.write_bytes(html_page("across.html", across_page_context(document)))
     show(json.dumps(document, indent=1) if as_json else across_text(document).removesuffix("\n"))
+    for name, folder in zip(run_names(runs), runs, strict=True):
+        cells = [
+            {**cell, "server": subject.removeprefix(f"{name}:"), "condition": entry["condition"]}
+            for entry in document["cells"]
+            for subject, cell in entry["subjects"].items()
+            if cell is not None and subject.startswith(f"{name}:")
+        ]
+        options.advise(folder, {"cells": cells})
     return 0

@@ -43,5 +43,6 @@ def command(
         line.end()
     findings, _ = derive(folder)
     show(findings_text(findings).removesuffix("\n"))
+    options.advise(folder, findings)
     say(f"next: python3 -I -S scripts/verify.py {folder}")
     return verdict_code(findings, strict=False)

@@ -1,6 +1,7 @@
 """`determinism diff`: explain the difference between two trials or two streams."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,4 +29,8 @@ def command(
 
     explained = explain(*sides(what))
     show(json.dumps(diff_document(explained), indent=1) if as_json else diff_text(explained).removesuffix("\n"))
+    told = explained.trial.circumstances
+    if explained.difference is not None and told is not None:
+        cell = {"server": told.server, "condition": told.condition, "verdict": "divergent"}
+        options.advise(Path(what[0].partition(":")[0]), {"cells": [cell]})
     return 0

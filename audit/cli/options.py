@@ -130,6 +130,14 @@ def start(model: str, binary: str | None, settings: "LaunchSettings", *, port: i
     return start_binary(resolve_binary(binary), file, settings, port=port)
 
 
+def advise(folder: Path, findings: dict[str, Any]) -> None:
+    """Say on stderr what is known to help where cells of an audit moved."""
+    from audit.advice import advice_of, moved_cells
+
+    for line in advice_of(folder, moved_cells(findings)):
+        say(line)
+
+
 def chosen_path(path: Path | None, *, quick: bool) -> Path:
     """Return the plan file or registration folder that is named, the short plan, or the registered study."""
     if path is not None and quick:

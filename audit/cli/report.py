@@ -28,6 +28,8 @@ def command(
         return _identity(run, as_json=as_json, strict=strict)
     if kind_of(run) == "accuracy":
         return _accuracy(run, as_json=as_json, strict=strict)
+    if kind_of(run) == "remedy":
+        return _remedy(run, as_json=as_json, strict=strict)
     from audit.report import derive, trials_csv
     from audit.report.kinds import reporter_of
     from audit.report.verifier import verifier_words
@@ -42,6 +44,7 @@ def command(
     else:
         show(kind.text(findings).removesuffix("\n"))
         say(f"wrote {run / 'report.html'} and {len(files) - 1} more files\n{verifier_words(run)}")
+    options.advise(run, findings)
     return kind.code(findings, strict=strict)
 
 
@@ -62,4 +65,14 @@ def _accuracy(run: Path, *, as_json: bool, strict: bool) -> int:
 
     findings = derive_check(run)
     show_check(run, findings, as_json=as_json)
+    return report_code(findings, strict=strict)
+
+
+def _remedy(run: Path, *, as_json: bool, strict: bool) -> int:
+    from audit.cli.remedy import show_remedy
+    from audit.remedy.findings import report_code
+    from audit.remedy.page import derive_remedy
+
+    findings = derive_remedy(run)
+    show_remedy(run, findings, as_json=as_json)
     return report_code(findings, strict=strict)

@@ -77,9 +77,10 @@ def _run_embedded(fields: dict[str, Any]) -> NoReturn:
 
 def _set_field(xllamacpp: Any, params: Any, name: str, value: Any) -> None:  # noqa: ANN401 - xllamacpp ships no types
     """Set one field of CommonParams by its name in the order; leave when this build cannot be told."""
-    if name == "threads":
-        params.cpuparams.n_threads = value
+    if name in {"threads", "threads_batch"}:
+        # Prefill has as many threads as decoding, unless it is told otherwise afterwards.
         params.cpuparams_batch.n_threads = value
+        params.cpuparams.n_threads = value if name == "threads" else params.cpuparams.n_threads
     elif name == "model_path":
         params.model.path = value
     elif name == "model_alias":

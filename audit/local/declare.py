@@ -7,6 +7,7 @@ is a declaration by us, never an attestation by the server. Nothing here starts 
 import dataclasses
 import importlib.metadata
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,34 @@ from audit.local.process import environment_present, file_sha256, mapped_librari
 
 __all__ = ["build_name", "declare"]
 
+# Settings that came later: they stand in a declaration only where one was set, so that older ones can be compared.
+_SILENT = ("threads_batch", "cont_batching", "cache_prompt")
 
-def declare(model: ModelFile, settings: LaunchSettings, *, binary: Path | None, pid: int, port: int) -> dict[str, Any]:
+
+def declare(
+    model: ModelFile,
+    settings: LaunchSettings,
+    *,
+    binary: Path | None,
+    pid: int,
+    port: int,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Describe a running server: argv, build, environment, digests of model, executable and libraries, settings.
 
     For the embedded build `argv` is the equivalent server line, and the executable is the Python that runs it.
-    `environment_present` holds names, never values. `libraries` are those that the process has mapped at this moment;
+    `environment_present` holds names, never values: those of `environment`, which the server was given, or of this
+    process. `libraries` are those that the process has mapped at this moment;
     one whose file was deleted since has `sha256` null.
     """
     words = server_arguments(model.path.name, settings, port=port, binary=binary is not None)
     libraries = mapped_libraries(pid)
     plain = dataclasses.asdict(settings) | {"extra_args": bare_words(list(settings.extra_args))}
+    plain = {name: value for name, value in plain.items() if value is not None or name not in _SILENT}
     return {
         "argv": bare_words([str(binary or "xllamacpp"), *words]),
         "build": build_name(binary),
-        "environment_present": environment_present(),
+        "environment_present": environment_present(environment),
         "executable_sha256": file_sha256(binary or Path(sys.executable)),
         "libraries": [
             {"name": path.name, "sha256": file_sha256(path) if path.exists() else None} for path in libraries or []

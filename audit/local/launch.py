@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 _ALL_LAYERS = 999
 
 FlashAttention = Literal["on", "off", "auto"]
-CacheType = Literal["f16", "f32"]
+CacheType = Literal["f16", "f32", "bf16", "q8_0"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +41,9 @@ class LaunchSettings:
         repack: weights may be rearranged for this processor (llama-server: `--repack`).
         gpu: put all layers on an accelerator, if there is one; otherwise keep off any.
         verbosity: how much llama.cpp logs, by its own numbers; None for its default.
+        threads_batch: threads for prefill; None for as many as `threads`.
+        cont_batching: prompts may be taken in while others decode; None says nothing, and the build decides (yes).
+        cache_prompt: what holds for a request that does not say; None says nothing, and the build decides (yes).
         extra_args: further arguments, for the binary only.
 
     Raises: UsageError for a value out of range.
@@ -59,6 +62,9 @@ class LaunchSettings:
     cache_type: CacheType | None = None
     gpu: bool = False
     verbosity: int | None = None
+    threads_batch: int | None = None
+    cont_batching: bool | None = None
+    cache_prompt: bool | None = None
     extra_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -66,6 +72,8 @@ class LaunchSettings:
         for name in ("slots", "ctx_per_slot", "batch", "ubatch", "threads"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}, but it must be at least 1")
+        if self.threads_batch is not None and self.threads_batch < 1:
+            raise UsageError(f"threads_batch is {self.threads_batch}, but it must be at least 1")
         if self.ubatch > self.batch:
             raise UsageError(f"ubatch is {self.ubatch}, more than batch, which is {self.batch}")
         if self.cache_ram_mib < -1:
@@ -73,7 +81,7 @@ class LaunchSettings:
         if self.flash_attn not in get_args(FlashAttention):
             raise UsageError(f"flash_attn is {self.flash_attn!r}, but it must be on, off or auto")
         if self.cache_type not in {None, *get_args(CacheType)}:
-            raise UsageError(f"cache_type is {self.cache_type!r}, but it must be f16, f32 or None")
+            raise UsageError(f"cache_type is {self.cache_type!r}, but it must be one of f16, f32, bf16, q8_0, or None")
 
 
 def server_arguments(model_name: str, settings: LaunchSettings, *, port: int, binary: bool = True) -> list[str]:
@@ -88,7 +96,7 @@ def server_arguments(model_name: str, settings: LaunchSettings, *, port: int, bi
     words += ["--cache-ram", str(settings.cache_ram_mib), "--no-cache-idle-slots", "--no-context-shift"]
     words += ["--metrics", "--slots", "-fit", "off", "-fa", settings.flash_attn]
     words += ["-b", str(settings.batch), "-ub", str(settings.ubatch)]
-    words += ["-t", str(settings.threads), "-tb", str(settings.threads)]
+    words += ["-t", str(settings.threads), "-tb", str(settings.threads_batch or settings.threads)]
     if settings.swa_full:
         words.append("--swa-full")
     if not settings.repack:
@@ -99,6 +107,9 @@ def server_arguments(model_name: str, settings: LaunchSettings, *, port: int, bi
         words += ["-lv", str(settings.verbosity)]
     if settings.cache_type is not None:
         words += ["-ctk", settings.cache_type, "-ctv", settings.cache_type]
+    for flag, value in (("cont-batching", settings.cont_batching), ("cache-prompt", settings.cache_prompt)):
+        if value is not None:
+            words.append(f"--{flag}" if value else f"--no-{flag}")
     if binary:
         words += [*([] if settings.gpu else ["--device", "none"]), *settings.extra_args]
     return words
@@ -107,10 +118,10 @@ def server_arguments(model_name: str, settings: LaunchSettings, *, port: int, bi
 def embedded_fields(model_name: str, settings: LaunchSettings, *, port: int) -> dict[str, Any]:
     """Spell the settings as fields of xllamacpp's CommonParams, by the names that `audit.local.child` understands."""
     more: dict[str, Any] = {"n_gpu_layers": _ALL_LAYERS} if settings.gpu else {}
-    if settings.verbosity is not None:
-        more["verbosity"] = settings.verbosity
+    for name in ("verbosity", "threads_batch", "cont_batching", "cache_prompt"):
+        if getattr(settings, name) is not None:
+            more[name] = getattr(settings, name)
     return {
-        **more,
         "model_path": model_name,
         "model_alias": model_name,
         "host": HOST,
@@ -131,6 +142,8 @@ def embedded_fields(model_name: str, settings: LaunchSettings, *, port: int) -> 
         "swa_full": settings.swa_full,
         "no_extra_bufts": not settings.repack,
         **({} if settings.cache_type is None else {"cache_type": settings.cache_type}),
+        # Last, since the threads of prefill are set with those of decode first.
+        **more,
     }
 
 

@@ -157,7 +157,14 @@ class OwnedServer:
         """
         if not self.is_running:
             raise ServerError(f"the server of {self.model.name} at {self.url} has ended, see {self.log_path}")
-        return declare(self.model, self.settings, binary=self.binary, pid=self.pid, port=self.port)
+        return declare(
+            self.model,
+            self.settings,
+            binary=self.binary,
+            pid=self.pid,
+            port=self.port,
+            environment=self.environment,
+        )
 
     def _start(self) -> None:
         self.start_count += 1

@@ -10,9 +10,18 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["environment_present", "file_sha256", "free_port", "is_port_free", "mapped_libraries", "owns_port"]
+__all__ = [
+    "environment_present",
+    "file_sha256",
+    "free_port",
+    "is_port_free",
+    "mapped_libraries",
+    "memory_bytes_max",
+    "owns_port",
+]
 
 _HAS_PROC = sys.platform == "linux"
 _ENVIRONMENT = re.compile(r"(LLAMA|GGML|OMP)_")
@@ -97,9 +106,22 @@ def is_port_free(host: str, port: int) -> bool:
         return True
 
 
-def environment_present() -> list[str]:
-    """Name the variables of this process that llama.cpp or its thread library reads, sorted; never their values.
+def memory_bytes_max(pid: int) -> int | None:
+    """Tell the largest resident memory that a process ever had; None where the system does not tell.
 
-    An empty variable is still set, and llama.cpp takes some of those for a yes.
+    Source: VmHWM of proc_pid_status(5), which counts kibibytes.
     """
-    return sorted(name for name in os.environ if _ENVIRONMENT.match(name))
+    if not _HAS_PROC:
+        return None
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+    found = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
+    return None if found is None else int(found) * 1024
+
+
+def environment_present(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Name the variables that llama.cpp or its thread library reads, sorted; never their values.
+
+    Those of this process, or of the `environment` that another one was given. An empty variable is still set, and
+    llama.cpp takes some of those for a yes.
+    """
+    return sorted(name for name in (os.environ if environment is None else environment) if _ENVIRONMENT.match(name))

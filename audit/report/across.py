@@ -21,7 +21,7 @@ from audit.report.words import condition_words, in_order
 from audit.store import Run
 from audit.stream import FORMAT
 
-__all__ = ["across", "across_page_context", "across_text"]
+__all__ = ["across", "across_page_context", "across_text", "run_names"]
 
 JSON = dict[str, Any]
 _RUNS_MIN = 2
@@ -77,7 +77,7 @@ def across(folders: Sequence[Path]) -> JSON:
     alone = all(len(judged.evidence) == 1 for judged in runs)
     subjects = [
         _Subject(name=f"{name}:{server}", group=_ONE_EACH if alone else server, server=server, judged=judged)
-        for name, judged in zip(_names(folders), runs, strict=True)
+        for name, judged in zip(run_names(folders), runs, strict=True)
         for server in judged.evidence
     ]
     return {
@@ -89,7 +89,7 @@ def across(folders: Sequence[Path]) -> JSON:
     }
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
+def run_names(folders: Sequence[Path]) -> list[str]:
     """Return a name for each run: that of its folder, with a number where several have it."""
     short = [folder.resolve().name for folder in folders]
     return [

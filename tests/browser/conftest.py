@@ -14,7 +14,7 @@ from audit.report import derive
 from audit.report.across import across, across_page_context
 from audit.report.render import html_page
 from scripts.screenshots import ARGUMENTS
-from tests.integration.other_kinds import hostile_accuracy, hostile_identity
+from tests.integration.other_kinds import hostile_accuracy, hostile_identity, hostile_remedy
 from tests.unit.report.reported import eventful, hostile
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def pages(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     # A browser that runs holds this thread's event loop, which the fakes of the comparison need.
     with ThreadPoolExecutor(max_workers=1) as aside:
         aside.submit(hostile_identity, folder / "identity").result()
+        aside.submit(hostile_remedy, folder / "remedy").result()
     hostile_accuracy(repository / "results" / OTHER_KINDS["accuracy"], folder / "accuracy")
     across_page = folder / "across.html"
     across_page.write_bytes(html_page("across.html", across_page_context(across([folder / name for name in made]))))
@@ -62,6 +63,6 @@ def pages(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "stored": repository / "results" / AUTHORITATIVE / "report.html",
         **{name: folder / name / "report.html" for name in made},
         **{kind: repository / "results" / run / "report.html" for kind, run in OTHER_KINDS.items()},
-        **{f"hostile {kind}": folder / kind / "report.html" for kind in OTHER_KINDS},
+        **{f"hostile {kind}": folder / kind / "report.html" for kind in (*OTHER_KINDS, "remedy")},
         "across": across_page,
     }

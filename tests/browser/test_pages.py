@@ -19,7 +19,7 @@ from axe_playwright_python.sync_playwright import Axe
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-OTHERS = ("identity", "hostile identity", "accuracy", "hostile accuracy")
+OTHERS = ("identity", "hostile identity", "accuracy", "hostile accuracy", "hostile remedy")
 NAMES = ("stored", "eventful", "hostile", "across", *OTHERS)
 
 

@@ -1,4 +1,4 @@
-"""Records of the kinds identity and accuracy to be shown: ones whose every text is hostile, and what differs in them.
+"""Records of the other kinds to be shown: ones whose every text is hostile, and what differs in them.
 
 In: where to write, and for accuracy a stored check whose copy is forged. Out: sealed folders with their derived files.
 """
@@ -18,6 +18,7 @@ from audit.identity.running import Outcome
 from audit.stream import canonical
 from tests.integration.accuracy_study import Forged
 from tests.integration.comparing import build, failed, record
+from tests.integration.remedying import measured, remedy_plan
 from tests.unit.report.reported import HOSTILE
 
 JSON = Any
@@ -48,6 +49,21 @@ def hostile_identity(folder: Path) -> JSON:
         build("c", change=only_llama, name=f"c {HOSTILE}", restarts=False, source="http"),
     ]
     return record(folder, *builds, families=("llama", "gemma2"), not_run={"x": HOSTILE, HOSTILE: HOSTILE})
+
+
+def hostile_remedy(folder: Path) -> JSON:
+    """Measure a setting that keeps the cache still; model and message of a start that failed are hostile.
+
+    Its plan has no wave, so that nothing depends on what else the machine does.
+    """
+    whole = remedy_plan()
+    kept = [entry for entry in whole.confirm.conditions if not entry.name.startswith(("concurrent", "cross"))]
+    plan = type(whole).of(whole.confirm.model_copy(update={"conditions": kept}), rounds=1, confirmed_max=1)
+    return measured(
+        folder, lambda names: {"step_ms": 1.0, "jitter_cached": "no-repack" not in names},
+        "no-repack", "fa-off", "kvu", "swa-full",
+        plan=plan, unknown=frozenset({"swa-full"}), broken=frozenset({"kvu"}), model=HOSTILE, message=HOSTILE,
+    ).document  # fmt: skip
 
 
 def hostile_accuracy(stored: Path, folder: Path) -> JSON:

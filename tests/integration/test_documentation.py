@@ -38,6 +38,9 @@ NOT_RUN = {
     r".*--(?:ca|key-file) ": "tests/integration/test_tls.py, with a certificate of its own",
     r"\.venv/bin/python -m pytest": "it is what runs this",
     r"python scripts/accuracy_study\.py ": "minutes to hours: tests/live/test_accuracy.py runs a smaller cut",
+    r"determinism remedy --model ": "minutes: tests/live/test_remedy.py",
+    r"determinism isolate |python3 -I -S scripts/verify\.py results/local/remedy": "tests/integration/test_isolate.py, "
+    "and test_remedy.py",
     r"determinism accuracy |python scripts/make_corpus\.py ": "tests/integration/test_accuracy.py",
     r"python3 -I -S scripts/verify\.py check$|determinism export check ": "tests/integration/test_accuracy.py",
 }

@@ -1,4 +1,4 @@
-"""The pages of the kinds identity and accuracy: all of it, in order, inert, and the same bytes for the same folder."""
+"""The pages of the other kinds: all of it, in order, inert, and the same bytes for the same folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from audit.derived import files_of
 from audit.store import DERIVED_SUMS
 from scripts.derived_files import check
-from tests.integration.other_kinds import hostile_accuracy, hostile_identity
+from tests.integration.other_kinds import hostile_accuracy, hostile_identity, hostile_remedy
 from tests.unit.report.reported import MARKUP
 from tests.unit.report.test_page import Page
 
@@ -29,6 +29,9 @@ SECTIONS = {
     "accuracy": (
         "predictions", "bounds", "cells", "winners", "failures", "sources", "verify", "reading", "limits",
     ),
+    "remedy": (
+        "instrument", "table", "factor", "lines", "starts", "untried", "advice", "verify", "reading", "limits",
+    ),
 }  # fmt: skip
 
 
@@ -38,6 +41,7 @@ def folders(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     root = tmp_path_factory.mktemp("kinds")
     hostile_identity(root / "identity")
     hostile_accuracy(repository / "results" / ACCURACY, root / "accuracy")
+    hostile_remedy(root / "remedy")
     return {name: root / name for name in SECTIONS}
 
 
@@ -97,6 +101,9 @@ def test_every_name_is_there_once_and_every_link_leads_somewhere(folders: dict[s
     if kind == "accuracy":
         wanted = {f"c{at}" for at in range(1, len(findings["cells"]) + 1)}
         wanted |= {f"failure/{at}" for at in range(1, len(findings["failures"]) + 1)}
+    elif kind == "remedy":
+        wanted = {f"s{at}" for at in range(1, len(findings["settings"]) + 1)}
+        wanted |= {f"a{at}" for at in range(1, len(findings["arms"]) + 1)}
     else:
         wanted = {"p1", "p2", "p1/f1", "p1/f2", "p1/c1", "p1/c2", "p1/c2/difference", "p2/c2", "b3", "e3", "build/3"}
     assert wanted <= set(page.ids)
@@ -161,3 +168,14 @@ def test_a_row_beyond_its_bound_is_named(folders: dict[str, Path]) -> None:
     assert text.count("Beyond: ") == 1
     assert "max_abs exceeds its bound" in text
     assert re.search(r"rows beyond", text)
+
+
+def test_a_remedy_is_shown_with_its_line_its_bound_and_its_guilt(folders: dict[str, Path]) -> None:
+    """And with what was not tried, and why."""
+    text = said(page_of(folders["remedy"]))
+    assert "no-repack remedies all of them." in text
+    assert "llama-server -m fake --no-repack" in text
+    assert "rate at most 0.95" in text
+    assert "without it 1/1 before, 1/1 after" in text
+    assert "--swa-full is nothing that the build says it knows" in text
+    assert "start the server with no-repack : it remedies 2 of 2 conditions." in text

@@ -19,7 +19,7 @@ RANKS = {
     "": 0,  # audit/__init__.py, which every import of the package runs first
     "errors": 0,
     **dict.fromkeys(["files", "kind", "statistics", "stream", "trial"], 1),
-    **dict.fromkeys(["conditions", "finding", "record", "rows"], 2),
+    **dict.fromkeys(["advice", "conditions", "finding", "record", "rows"], 2),
     **dict.fromkeys(["compare", "difference", "history", "past", "plan", "wire"], 3),
     **dict.fromkeys(["client", "machine", "order", "request", "schedule", "store", "tiny"], 4),
     **dict.fromkeys(["export", "local", "prereg", "proofs", "server", "unsealed"], 5),
@@ -63,7 +63,7 @@ BANS = {
 
 LINES_MAX = 350
 # The verifier is one file by design: it is copied to where nothing is installed.
-LINES_MAX_BY_FILE = {"scripts/verify.py": 3600}
+LINES_MAX_BY_FILE = {"scripts/verify.py": 3930}
 
 
 @dataclass(frozen=True)

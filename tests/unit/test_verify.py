@@ -1070,7 +1070,7 @@ def test_what_is_no_run_exits_with_2(tmp_path: Path) -> None:
     assert "not a run" in report(tmp_path)["sentence"]
 
 
-@pytest.mark.parametrize("kind", ["remedy"])
+@pytest.mark.parametrize("kind", ["weather"])
 def test_another_kind_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     """A kind of run that this verifier does not know is named, with exit 2."""
     made = Made(plan(SMALL))
