@@ -14,6 +14,7 @@ from audit.local.process import (
     free_port,
     is_port_free,
     mapped_libraries,
+    memory_bytes_max,
     owns_port,
 )
 
@@ -94,3 +95,21 @@ def test_environment_names_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGML_SECRET", "hidden")
     monkeypatch.setenv("MY_LLAMA_X", "no")
     assert environment_present() == ["GGML_SECRET", "LLAMA_ARG_FLASH_ATTN", "OMP_NUM_THREADS"]
+
+
+def test_the_environment_of_another_process_is_named_by_what_it_was_given() -> None:
+    """Names only, whatever this process has set itself."""
+    assert environment_present({"GGML_X": "secret", "PATH": "/bin"}) == ["GGML_X"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_the_largest_memory_of_a_process_never_falls() -> None:
+    """It counts what was resident at any moment, so that memory given back still counts."""
+    before = memory_bytes_max(os.getpid())
+    held = bytearray(64 << 20)
+    held[::4096] = b"x" * len(held[::4096])
+    during = memory_bytes_max(os.getpid())
+    del held
+    assert before is not None
+    assert during is not None
+    assert memory_bytes_max(os.getpid()) == during >= before > 1 << 20
