@@ -3556,6 +3556,10 @@ def effect_of(condition: str, setting: str, arms: list[Arm]) -> JSON:
     elif steady:
         both = all(side is not None and side.found["sound"] and side.moved(condition) for side in sides)
         status = "remedy" if both else "not reproduced"
+        high = proving.cells[condition]["by_wave"]["high"] if proving else 0
+        seen = [side.cells[condition]["by_wave"] for side in sides] if both else []
+        if any(high >= one["divergent"] / one["n"] for one in seen):
+            status = "too rare"  # as many waves could have missed it
     elif "identical" in verdicts and proving is None:
         status = "unconfirmed"
     telling = next((arm for arm in own if arm.moved(condition)), proving or (own[-1] if own else None))

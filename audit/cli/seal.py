@@ -13,10 +13,10 @@ HELP = "Print the digest of a run's seal, which is what one deposits with a thir
 
 def command(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> int:
     """Print the seal's digest."""
+    from audit.derived import seal_of
     from audit.errors import UsageError
-    from audit.store import Run
 
-    found = Run.open(run).seal
+    found = seal_of(run)
     if found is None:
         raise UsageError(
             f"{run} is unsealed: its run did not end",

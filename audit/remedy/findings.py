@@ -16,11 +16,12 @@ from audit.remedy.plan import is_wave, level_of
 from audit.remedy.record import ArmLine, BuildLine, FailedLine, RemedyRun, UntriedLine
 from audit.stream import FORMAT
 
-__all__ = ["STATUSES", "remedy_findings", "report_code"]
+__all__ = ["STATUSES", "is_told_apart", "remedy_findings", "report_code"]
 
 JSON = dict[str, Any]
 STATUSES = (
     "remedy",
+    "too rare",
     "not reproduced",
     "unconfirmed",
     "serialized",
@@ -200,11 +201,22 @@ def _status(
     if all(cell["verdict"] == "vacuous" and not cell["usable"] for cell in cells):
         return "serialized" if is_wave(condition) else "not reached"
     if any(_verdict(arm, condition) == "identical" and arm.start.sound for arm in confirmed):
-        around = [side is not None and side.start.sound and _moved(side, condition) for side in sides]
-        return "remedy" if all(around) else "not reproduced"
+        around = [side for side in sides if side is not None and side.start.sound and _moved(side, condition)]
+        if len(around) < len(sides):
+            return "not reproduced"
+        waves = [arm.start.cells[condition]["by_wave"] for arm in (confirmed[-1], *around)]
+        return "remedy" if is_told_apart(waves[0], waves[1:]) else "too rare"
     if not confirmed and any(cell["verdict"] == "identical" for cell in cells):
         return "unconfirmed"
     return "inconclusive"
+
+
+def is_told_apart(with_it: JSON, without: Sequence[JSON]) -> bool:
+    """Tell whether the bound of a rate under a setting lies below every rate that was seen without it.
+
+    Otherwise as many waves could have missed a divergence that is simply rare.
+    """
+    return all(with_it["high"] < one["divergent"] / one["n"] for one in without)
 
 
 def _condition(condition: str, before: _Arm | None, rows: Sequence[JSON], aims: Sequence[str]) -> JSON:

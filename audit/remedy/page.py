@@ -41,6 +41,7 @@ _ROLES = {
 }
 STATUS_WORDS = {
     "remedy": "identical in every usable trial of the whole plan, which diverges without it before and after",
+    "too rare": "identical, but without it so little diverges that as many waves could have missed it",
     "not reproduced": "identical, but without it the divergence did not show both before and after",
     "unconfirmed": "identical when it was screened, and not confirmed",
     "serialized": "the requests were not worked on together, so that there was no batch to be invariant",

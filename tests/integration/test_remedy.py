@@ -292,6 +292,16 @@ def test_the_report_is_a_pure_function_of_the_folder(found: Remedied) -> None:
         assert "rate at most 0.776394" in page
 
 
+def test_the_seal_of_a_record_of_any_kind_is_printed(
+    found: Remedied, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is what one deposits, whatever the kind."""
+    stored = ("2026-11-30-identity-self", "2026-11-30-accuracy-tiny-llama-q4_0")
+    for folder in (found.folder, *(repository / "results" / name for name in stored)):
+        assert run_command_line(["seal", str(folder)]) == 0
+        assert capsys.readouterr().out.strip() == digest((folder / "SHA256SUMS").read_bytes())
+
+
 def test_an_audit_that_holds_starts_is_refused(found: Remedied, tmp_path: Path) -> None:
     """Only a remedy has folders within."""
     arm = found.folder / "arms" / found.document["arms"][0]["arm"]

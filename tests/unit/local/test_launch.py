@@ -30,6 +30,10 @@ def test_each_setting_changes_the_line() -> None:
         {"cache_ram_mib": 64},
         {"swa_full": True},
         {"repack": False},
+        {"threads_batch": 1},
+        {"cont_batching": False},
+        {"cache_prompt": False},
+        {"cache_type": "q8_0"},
         {"extra_args": ("--jinja",)},
     ]
     lines = [tuple(server_arguments("m", LaunchSettings(**{"threads": 2} | change), port=9)) for change in changes]
@@ -73,6 +77,8 @@ def test_each_setting_changes_the_embedded_fields() -> None:
         ({"threads": 0}, "threads is 0"),
         ({"ubatch": 4096}, "ubatch is 4096, more than batch"),
         ({"cache_ram_mib": -2}, "cache_ram_mib is -2"),
+        ({"threads_batch": 0}, "threads_batch is 0"),
+        ({"cache_type": "q4"}, "cache_type is 'q4'"),
         ({"flash_attn": "yes"}, "flash_attn is 'yes'"),
     ],
 )

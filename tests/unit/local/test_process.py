@@ -3,6 +3,7 @@
 import hashlib
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from audit.local.process import (
     free_port,
     is_port_free,
     mapped_libraries,
+    memory_bytes_max,
     owns_port,
 )
 
@@ -94,3 +96,22 @@ def test_environment_names_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGML_SECRET", "hidden")
     monkeypatch.setenv("MY_LLAMA_X", "no")
     assert environment_present() == ["GGML_SECRET", "LLAMA_ARG_FLASH_ATTN", "OMP_NUM_THREADS"]
+
+
+def test_the_environment_of_another_process_is_named_by_what_it_was_given() -> None:
+    """Names only, whatever this process has set itself."""
+    assert environment_present({"GGML_X": "secret", "PATH": "/bin"}) == ["GGML_X"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_memory_that_was_given_back_still_counts() -> None:
+    """It is the largest that was ever resident, of any process of ours."""
+    code = "held = b'x' * (96 << 20); del held; print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = memory_bytes_max(process.pid)
+        resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        process.communicate(b"\n")
+    assert found is not None
+    assert found > 96 << 20 > resident
