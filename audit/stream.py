@@ -84,10 +84,13 @@ class Stream(NamedTuple):
         """How many steps lack something although logprobs were asked for: missing data is equal to nothing."""
         return sum(not step.whole(self.n_probs) for step in self.steps) if self.n_probs else 0
 
+    def header(self) -> str:
+        """Return the header line, without its end."""
+        return _ENCODER.encode({"dialect": _DIALECT, "format": FORMAT, "n_probs": self.n_probs})
+
     def to_bytes(self) -> bytes:
         """Return the canonical form: a header line, then one line a step."""
-        lines = [_ENCODER.encode({"dialect": _DIALECT, "format": FORMAT, "n_probs": self.n_probs})]
-        lines += [_ENCODER.encode(step) for step in self.steps]
+        lines = [self.header(), *(_ENCODER.encode(step) for step in self.steps)]
         return ("\n".join(lines) + "\n").encode("ascii")
 
     @property
@@ -107,13 +110,17 @@ class Stream(NamedTuple):
         Raises: EvidenceError where the bytes are not exactly what `to_bytes` writes.
         """
         try:
-            header, *lines = [json.loads(line) for line in data.decode("ascii").splitlines()]
-            steps = tuple(_step(*line) for line in lines)
-            stream = cls(int(header["n_probs"]), steps)
-            again = stream.to_bytes()
+            header, *lines, rest = data.decode("ascii").split("\n")
+            # All steps at once, which is several times as fast as line by line.
+            joined = "[" + ",".join(lines) + "]"
+            values = json.loads(joined)
+            stream = cls(int(json.loads(header)["n_probs"]), tuple(_step(*value) for value in values))
+            same = _ENCODER.encode(stream.steps) == joined and stream.header() == header and not rest
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise EvidenceError(f"a stream of {len(data)} bytes cannot be read: {error}") from error
-        if again != data:
+        # Where the brackets of each line match, no step spans lines; as many steps as lines are then one a line.
+        matching = all(line.count("[") == line.count("]") for line in lines)
+        if not (same and matching and len(values) == len(lines)):
             raise EvidenceError(f"a stream of {len(data)} bytes is not in canonical form")
         return stream
 

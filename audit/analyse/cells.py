@@ -4,7 +4,8 @@ In go the table of trials and the plan, out come the entries of findings.json, i
 the catalogue. Witnesses and consequences are added by a function that the caller gives, since they need the streams.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -38,22 +39,23 @@ def sizes(plan: Plan) -> dict[str, Size]:
     found: dict[str, Size] = {}
     for entry in plan.conditions:
         own = {name.format(level=level) for name in FAMILIES[entry.name].conditions for level in entry.levels or [0]}
-        requests = [
-            Request(entry=entry, family=entry.name, prompt=prompt, index=index, steps=plan.steps_of)
-            for prompt in entry.prompts
-            for index in range(entry.count)
-        ]
-        blocks = [block for request in requests for block in FAMILIES[entry.name].form(request)]
-        trials = [trial for block in blocks for unit in block.units for trial in unit.trials]
-        counts = pd.Series([trial.condition for trial in trials if trial.role == "measured"]).value_counts()
-        for condition, count in counts.items():
-            planned = int(count)
+        for condition, planned in Counter(_measured(plan, entry)).items():
             minimum = planned if entry.minimum is None or condition not in own else min(entry.minimum, planned)
             if entry.minimum is not None and condition == "wave_repeat":
                 minimum = sum(_repeats_needed(entry, level, entry.minimum) for level in entry.levels)
-            before = found.get(str(condition), Size(0, 0))
-            found[str(condition)] = Size(before.planned + planned, before.minimum + minimum)
+            before = found.get(condition, Size(0, 0))
+            found[condition] = Size(before.planned + planned, before.minimum + minimum)
     return dict(sorted(found.items(), key=lambda item: catalogue_position(item[0])))
+
+
+def _measured(plan: Plan, entry: Entry) -> Iterator[str]:
+    """Yield the condition of each measured trial of an entry; they are formed one by one and not kept."""
+    for prompt in entry.prompts:
+        for index in range(entry.count):
+            request = Request(entry=entry, family=entry.name, prompt=prompt, index=index, steps=plan.steps_of)
+            for block in FAMILIES[entry.name].form(request):
+                for unit in block.units:
+                    yield from (trial.condition for trial in unit.trials if trial.role == "measured")
 
 
 def _repeats_needed(entry: Entry, level: int, minimum: int) -> int:
@@ -74,17 +76,17 @@ def cell_entries(
         extras: gets the usable trials of a cell and returns what else its entry shows.
     """
     unstable = _unstable(table)
-    groups = dict(iter(table.groupby(["server", "condition"], sort=False)))
-    return [
-        {
-            "server": server,
-            "condition": condition,
-            **_entry(groups[server, condition], size, unstable),
-            **extras(groups[server, condition].loc[lambda group: group["usable"]]),
-        }
-        for server in servers
-        for condition, size in sizes(plan).items()
-    ]
+    groups = table.groupby(["server", "condition"], sort=False)
+    planned = sizes(plan)
+    entries = []
+    for server in servers:
+        for condition, size in planned.items():
+            # One cell at a time, and no copy where all is usable: a cell may be nearly the whole table.
+            group = groups.get_group((server, condition))
+            usable = group if group["usable"].all() else group[group["usable"]]
+            entry = {**_entry(group, usable, size, unstable), **extras(usable)}
+            entries.append({"server": server, "condition": condition, **entry})
+    return entries
 
 
 def pooled_entries(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -117,8 +119,7 @@ def _unstable(table: pd.DataFrame) -> set[tuple[str, str]]:
     return set(zip(differing["server"], differing["reference"], strict=True))
 
 
-def _entry(group: pd.DataFrame, size: Size, unstable: set[tuple[str, str]]) -> dict[str, Any]:
-    usable = group[group["usable"]]
+def _entry(group: pd.DataFrame, usable: pd.DataFrame, size: Size, unstable: set[tuple[str, str]]) -> dict[str, Any]:
     excluded = group["exclusion"].value_counts()
     identical = int((usable["outcome"] == "identical").sum())
     token_identical = identical + int((usable["outcome"] == "token-identical").sum())

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from audit.errors import EvidenceError
 from audit.plan import Plan
 from audit.proofs import Flight, Identity, Moment, Origin, UnitFacts
@@ -32,8 +34,11 @@ from audit.trial import Block, Trial, Unit
 
 __all__ = ["Attempt", "Evidence", "Outcome", "Planned", "gather", "planned_trials", "read_evidence"]
 
+# Strings of a reply that very many replies have.
+_SHARED = ("logprob", "model", "prompt_echo", "settings", "stop_type", "token")
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
     """One trial of the plan with the unit and block that it belongs to, and the key of its prompt."""
 
@@ -43,7 +48,7 @@ class Planned:
     prompt: str
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Attempt:
     """One try at a unit; its requests with their answers by trial and part.
 
@@ -81,6 +86,7 @@ class Evidence:
     answered: list[tuple[Invoke, Complete]] = field(default_factory=list)
     invoke_lines: list[int] = field(default_factory=list)
     latest: Snapshot | None = None
+    known: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -210,8 +216,42 @@ def gather(lines: Iterable[Line], manifest: Manifest, planned: Mapping[str, Plan
     return found
 
 
+def _kept(evidence: Evidence, line: Line) -> Line:
+    """Return a line as it is kept: the chain was walked, and names and digests are shared by very many lines."""
+    known = evidence.known
+    if isinstance(line, Snapshot):
+        slots = None if line.slots is None else tuple(line.slots)
+        return msgspec.structs.replace(
+            line,
+            prev="",
+            props=known.setdefault(line.props, line.props),
+            slots=known.setdefault(slots, line.slots),
+            process=known.setdefault(line.process, line.process),
+        )
+    if isinstance(line, Invoke | Complete) and line.trial in evidence.planned:
+        one = evidence.planned[line.trial]
+        names = {
+            "prev": "",
+            "server": evidence.label,
+            "trial": one.trial.trial,
+            "unit": known.setdefault(line.unit, line.unit),
+        }
+        if isinstance(line, Invoke):
+            return msgspec.structs.replace(line, **names, request=known.setdefault(line.request, line.request))
+        return msgspec.structs.replace(line, **names, reply=_reply(line.reply, known))
+    return line
+
+
+def _reply(reply: Reply | None, known: dict[Any, Any]) -> Reply | None:
+    if reply is None:
+        return None
+    found = {name: getattr(reply, name) for name in _SHARED}
+    return msgspec.structs.replace(reply, **{name: known.setdefault(one, one) for name, one in found.items()})
+
+
 def _add(evidence: Evidence, line: Any, *, resumed: bool) -> None:  # noqa: ANN401 - any line of the history
     """Put one line where it belongs; `resumed` says that no server line has come since a resume."""
+    line = _kept(evidence, line)
     match line:
         case ServerLine():
             evidence.identities.append((line, _identity(line, resumed=resumed)))
@@ -235,8 +275,8 @@ def _add(evidence: Evidence, line: Any, *, resumed: bool) -> None:  # noqa: ANN4
                 raise EvidenceError(
                     f"history.jsonl: line {line.n} answers a request of {line.trial} that does not wait for one"
                 )
-            requests[line.part] = (invoke, line)
-            evidence.answered.append((invoke, line))
+            requests[line.part] = both = (invoke, line)
+            evidence.answered.append(both)
 
 
 def _attempt(evidence: Evidence, unit: str, line: Snapshot | Invoke | Complete) -> Attempt:

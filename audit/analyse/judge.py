@@ -5,8 +5,8 @@ docs/reference/verdicts.md. Streams are not read: outcomes come from digests alo
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from audit.analyse.evidence import Evidence, Outcome, Planned
@@ -19,6 +19,7 @@ __all__ = ["STEPS_MIN", "WAVES", "Row", "family_of", "judge", "level_of"]
 STEPS_MIN = 8
 WAVES = ("concurrent_greedy", "concurrent_seeded", "oversubscribed", "wave_repeat")
 _LEVELLED = WAVES[:3]
+_KEPT = 512
 _PHASES = {"first_request": ("start", "restart"), "restart": ("restart",)}
 
 
@@ -73,22 +74,22 @@ def level_of(condition: str) -> int:
     return 0 if family == condition else int(condition.removeprefix(f"{family}_c"))
 
 
-def judge(evidence: Evidence, *, fact: Callable[[str], Any]) -> list[Row]:
-    """Judge every measured trial of a server.
+def judge(evidence: Evidence, *, fact: Callable[[str], Any]) -> Iterator[Row]:
+    """Judge every measured trial of a server, one at a time, so that memory need not hold all rows.
 
     Args:
         evidence: what the history says about it.
         fact: returns a fact by its digest, or None where this copy leaves it out.
     """
     judge_of = _Judge(evidence, fact)
-    return list(_set_aside([judge_of.row(one) for one in evidence.planned.values() if one.trial.role == "measured"]))
+    measured = [one for one in evidence.planned.values() if one.trial.role == "measured"]
+    slots = [judge_of.row(one) for one in measured if one.trial.condition == "other_slot"]
+    differing = {(row.prompt, row.slot) for row in slots if row.outcome not in {None, "identical"}}
+    return _set_aside((judge_of.row(one) for one in measured), differing)
 
 
-def _set_aside(rows: list[Row]) -> Iterator[Row]:
+def _set_aside(rows: Iterable[Row], differing: set[tuple[str, int]]) -> Iterator[Row]:
     """Put aside the wave members whose slot differs from slot 0 already when it works alone."""
-    differing = {
-        (row.prompt, row.slot) for row in rows if row.family == "other_slot" and row.outcome not in {None, "identical"}
-    }
     for row in rows:
         slots = {row.slot, row.reference_slot} if row.family == "wave_repeat" else {row.slot}
         aside = row.family in WAVES and row.exclusion is None and any((row.prompt, slot) in differing for slot in slots)
@@ -102,10 +103,13 @@ class _Judge:
         self.evidence = evidence
         self.fact = cache(fact)
         self.units = {one.unit.unit: one.unit for one in evidence.planned.values()}
-        self.unit = cache(self._unit)
-        self.facts = cache(lambda unit: evidence.facts(self.units[unit]))
+        # What is looked at again is looked at soon, or is a baseline's; not everything is kept.
+        self.unit = lru_cache(_KEPT)(self._unit)
+        self.facts = lru_cache(_KEPT)(lambda unit: evidence.facts(self.units[unit]))
         self.text = cache(self._text)
-        self.outcome = cache(evidence.outcome)
+        self.outcome = lru_cache(_KEPT)(evidence.outcome)
+        self.replies = lru_cache(_KEPT)(evidence.replies)
+        self.flights = lru_cache(_KEPT)(evidence.flights)
         self.canary_moved = len(evidence.canaries) > 1
         # The prompts whose baseline gave a stream, by the stream's digest; equal prompts have one digest.
         self.owners: dict[str, set[str | None]] = defaultdict(set)
@@ -121,7 +125,7 @@ class _Judge:
         said, expected = self.outcome(trial.trial), self.outcome(reference.trial.trial)
         exclusion, reason, weak = self._exclusion(one, reference)
         usable = exclusion is None and said is not None and expected is not None
-        replies, windows = evidence.replies(trial.trial), [f.window for f in evidence.flights(trial.trial) if f]
+        replies, windows = self.replies(trial.trial), [f.window for f in self.flights(trial.trial) if f]
         known = [window for window in windows if window is not None]
         return Row(
             server=evidence.label,
@@ -149,7 +153,7 @@ class _Judge:
             steps=said.steps if said else 0,
             holes=said.holes if said else 0,
             slot=_slot(replies),
-            reference_slot=_slot(evidence.replies(reference.trial.trial)),
+            reference_slot=_slot(self.replies(reference.trial.trial)),
             window_begin_ns=min(window.begin_ns for window in known) if known else None,
             window_end_ns=max(window.end_ns for window in known) if known else None,
         )
@@ -172,7 +176,7 @@ class _Judge:
         if self._misdirected(one) or self._misdirected(reference) or self._owned_by_another(one, said):
             return "cross-talk", None, False
         proof = prove(family_of(one.trial.condition), self._case(one, said, expected))
-        for judged in (proof, first_item([f for f in self.evidence.flights(reference.trial.trial) if f])):
+        for judged in (proof, first_item([f for f in self.flights(reference.trial.trial) if f])):
             if judged.status == "failed":
                 return "vacuous", judged.reason, False
         short = min(said.steps, expected.steps) < STEPS_MIN
@@ -206,18 +210,18 @@ class _Judge:
         support = [other for unit in one.block.units for other in unit.trials if other.role == "support"]
         reference = evidence.planned[trial.reference or ""]
         return Case(
-            flights=tuple(flight for flight in evidence.flights(trial.trial) if flight),
+            flights=tuple(flight for flight in self.flights(trial.trial) if flight),
             tokens=said.token,
             reference_tokens=expected.token,
             unit=self.facts(one.unit.unit),
             unit_first=self.facts(reference.unit.unit) if family == "wave_repeat" else None,
-            neighbours=tuple(flight for other in support for flight in evidence.flights(other.trial) or (None,)),
+            neighbours=tuple(flight for other in support for flight in self.flights(other.trial) or (None,)),
             origin=evidence.origin(trial.trial, _PHASES[family]) if family in _PHASES else None,
         )
 
     def _unsupported(self, one: Planned) -> bool:
         """Tell whether a reply came from speculative decoding, or holds probabilities after sampling."""
-        for reply in self.evidence.replies(one.trial.trial):
+        for reply in self.replies(one.trial.trial):
             settings = self.fact(reply.settings) if reply.settings else None
             echoed = settings if isinstance(settings, dict) else {}
             if (
@@ -231,7 +235,7 @@ class _Judge:
     def _misdirected(self, one: Planned) -> bool:
         """Tell whether a reply echoes another prompt than the one that was sent."""
         own = self.evidence.prompts.get(one.prompt)
-        echoes = {reply.prompt_echo for reply in self.evidence.replies(one.trial.trial)} - {None}
+        echoes = {reply.prompt_echo for reply in self.replies(one.trial.trial)} - {None}
         text = self.text(own) if own is not None and one.trial.form != "prefixes" else None
         return bool(echoes) and text is not None and echoes != {text}
 

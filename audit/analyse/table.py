@@ -27,8 +27,14 @@ def tabulate(run: Run, evidence: Mapping[str, Evidence]) -> pd.DataFrame:
     def fact(name: str) -> object:
         return run.fact(name) if run.has("facts", name) else None
 
-    rows = [row for one in evidence.values() for row in judge(one, fact=fact)]
-    table = pd.DataFrame(rows, columns=list(Row._fields))
+    # Column by column: a million rows as tuples and as a table at once would not be memory well spent.
+    columns: dict[str, list[object]] = {name: [] for name in Row._fields}
+    appends = [column.append for column in columns.values()]
+    for one in evidence.values():
+        for row in judge(one, fact=fact):
+            for append, value in zip(appends, row, strict=True):
+                append(value)
+    table = pd.DataFrame({name: pd.Series(columns.pop(name)) for name in Row._fields})
     table["usable"] = table["exclusion"].isna()
     without = (table["condition"] == NO_LOGPROBS) & (table["outcome"] == "token-identical")
     table["diverged"] = table["usable"] & (table["outcome"] != "identical") & ~without

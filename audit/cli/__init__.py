@@ -6,7 +6,6 @@ docs/reference/exit-codes.md). Verbs load what they need when they run, so that 
 
 import errno
 import sys
-import traceback
 from typing import Annotated
 
 import typer
@@ -115,6 +114,8 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the one place where a bug is told from a verdict
         if isinstance(error, OSError) and error.errno in {errno.EPIPE, errno.EIO}:
             return _USAGE  # the same for a terminal that is gone
+        import traceback
+
         say(traceback.format_exc())
         say(f"error: this is a bug in determinism {__version__}; please report it: {ISSUES}")
         return _BUG

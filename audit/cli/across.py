@@ -19,12 +19,23 @@ def command(
     html: Annotated[
         Path | None, typer.Option("--html", help="Also write the comparison as a page to this file.")
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option("--dask", metavar="ADDRESS", help="Judge the runs on the Dask cluster of this scheduler."),
+    ] = None,
 ) -> int:
     """Compare runs."""
-    from audit.report.across import across, across_page_context, across_text, run_names
+    from functools import partial
+
+    from audit.report.across import across, across_page_context, across_text, one_by_one, run_names
     from audit.report.render import html_page
 
-    document = across(runs)
+    judge = one_by_one
+    if dask is not None:
+        from audit.cluster import over_dask
+
+        judge = partial(over_dask, dask)
+    document = across(runs, judge=judge)
     if html is not None:
         html.write_bytes(html_page("across.html", across_page_context(document)))
     show(json.dumps(document, indent=1) if as_json else across_text(document).removesuffix("\n"))

@@ -1,6 +1,5 @@
 """`determinism probe`: is this server auditable, and what can it not attest."""
 
-import asyncio
 import json
 from typing import Annotated
 
@@ -20,6 +19,8 @@ def command(
     as_json: options.JsonOption = False,
 ) -> int:
     """Probe servers."""
+    import asyncio
+
     from audit.client import Address
     from audit.probe import probe, probe_text
 

@@ -4,7 +4,6 @@ In go SIGINT, SIGTERM and SIGHUP, out comes a wish that the run asks for between
 signal that was ignored when the program began, as under nohup, stays ignored.
 """
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -36,6 +35,7 @@ class Stop:
 
         Raises: KeyboardInterrupt where it was stopped at once, and what `work` raises.
         """
+        import asyncio
 
         async def watched() -> Result:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()

@@ -74,8 +74,13 @@ class Difference(NamedTuple):
 
 def ordinals(values: Values) -> NDArray[np.int64]:
     """Number the float32 values by their order, adjacent ones 1 apart, both zeros 0."""
-    bits = values.view(np.int32).astype(np.int64)
-    return np.where(bits < 0, np.int64(-(2**31)) - bits, bits)
+    return _ordinals(values).astype(np.int64)
+
+
+def _ordinals(values: Values) -> NDArray[np.int32]:
+    """Return the same as 32 bits, which the ordinals fit and their differences do not."""
+    bits = values.view(np.int32)
+    return np.where(bits < 0, np.int32(-(2**31)) - bits, bits)
 
 
 def farthest_nats(old: Values, new: Values) -> float:
@@ -101,7 +106,7 @@ def compare_rows(parts: Sequence[Part]) -> Difference | None:
             old, new = part.old[step], part.new[step]
             rows, values = rows + 1, values + old.size
             agreeing += int(old.argmax()) == int(new.argmax())
-            if old.tobytes() == new.tobytes():
+            if np.array_equal(old.view(np.uint32), new.view(np.uint32)):
                 continue
             first = first or _first(part.prompt, step, old, new)
             in_prefill = in_prefill or step == 0
@@ -143,17 +148,20 @@ def _row(old: Values, new: Values) -> _RowDifference:
     """Measure one differing row, without the entries that are the sentinel on either side."""
     differing = int((old.view(np.uint32) != new.view(np.uint32)).sum())
     counted = (old != _SENTINEL) & (new != _SENTINEL)
-    old, new = old[counted], new[counted]
+    if not counted.all():
+        old, new = old[counted], new[counted]
     if old.size == 0:
         return _RowDifference(differing, 0.0, 0, None, constant=False)
-    moved = new.astype(np.float64) - old.astype(np.float64)
-    spread = float(moved.max()) - float(moved.min())
-    width = float(old.max()) - float(old.min())
-    largest = np.maximum(np.abs(old), np.abs(new)).max()
+    moved = np.subtract(new, old, dtype=np.float64)
+    rise, fall = float(moved.max()), float(moved.min())
+    old_max, old_min = old.max(), old.min()
+    width = float(old_max) - float(old_min)
+    largest = max(abs(one) for one in (old_max, old_min, new.max(), new.min()))
+    spread = rise - fall
     return _RowDifference(
         differing=differing,
-        nats_max=float(np.abs(moved).max()),
-        ulp_max=int(np.abs(ordinals(new) - ordinals(old)).max()),
+        nats_max=max(abs(rise), abs(fall)),
+        ulp_max=int(np.abs(np.subtract(_ordinals(new), _ordinals(old), dtype=np.int64)).max()),
         share=spread / width if width > 0 else None,
         constant=spread <= _CONSTANT_ULP_MAX * float(np.spacing(largest)),
     )

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 __all__ = [
@@ -71,7 +72,7 @@ class Flight:
     predicted_n: int | None
     predicted_ms: float | None
 
-    @property
+    @cached_property
     def window(self) -> Window | None:
         """The processing window, or None where the reply has no timings, or ones that begin before it was sent."""
         if self.prompt_ms is None or self.predicted_ms is None:
@@ -90,11 +91,12 @@ class Moment:
     process: tuple[str | None, str | None]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class UnitFacts:
     """The last attempt of a unit: its snapshots, and its requests in order, None for one without reply.
 
     `slots` is how many the server has; `earlier` is the snapshot before `before` of the same server, whatever its unit.
+    Two are equal only where they are one object, by which what was proven of a wave is found again for each member.
     """
 
     slots: int
@@ -161,6 +163,7 @@ def judge_all(judged: Iterable[Judged]) -> Judged:
     return HELD
 
 
+@lru_cache(maxsize=4096)
 def number_of(printed: str) -> Fraction | None:
     """Return a printed counter as an exact number, or None where it is none."""
     return Fraction(printed) if _NUMBER.fullmatch(printed) else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 from audit.proofs.facts import HELD, NS_PER_MS, Case, Flight, Judged, UnitFacts, Window, judge_all, number_of
@@ -17,6 +18,8 @@ CACHED_TOKENS_MIN = 64
 COLD_CACHED_MAX = 1  # the BOS
 PREFIX_CACHED_MIN = 2
 NEIGHBOUR_SLOT = 1
+# Members of a wave are judged one after the other, and each by the whole wave.
+_WAVES_KEPT = 64
 
 
 def first_item(flights: Sequence[Flight]) -> Judged:
@@ -46,6 +49,7 @@ def _require(*, holds: bool, reason: str) -> Judged:
     return HELD if holds else Judged("failed", reason)
 
 
+@lru_cache(maxsize=_WAVES_KEPT)
 def _wave(unit: UnitFacts) -> Judged:
     """Judge whether the members of a wave really ran at once, each on its own slot."""
     flights = unit.flights
@@ -107,14 +111,20 @@ def _depth_max(windows: Iterable[Window]) -> int:
 
 
 def _oversubscribed(case: Case) -> Judged:
-    flights = case.unit.flights
+    return _crowd(case.unit)
+
+
+@lru_cache(maxsize=_WAVES_KEPT)
+def _crowd(unit: UnitFacts) -> Judged:
+    """Judge whether more requests than slots filled every slot, and the rest waited."""
+    flights = unit.flights
     windows = _windows(flights)
-    if windows is None or _depth_max(windows) != case.unit.slots:
+    if windows is None or _depth_max(windows) != unit.slots:
         return Judged("failed", "windows")
-    if not set(range(case.unit.slots)) <= {flight.id_slot for flight in flights if flight}:
+    if not set(range(unit.slots)) <= {flight.id_slot for flight in flights if flight}:
         return Judged("failed", "slots")
     windows.sort(key=lambda window: window.end_ns)
-    queued = windows[case.unit.slots :]
+    queued = windows[unit.slots :]
     return _require(holds=all(w.begin_ns >= windows[0].end_ns - QUEUE_NS for w in queued), reason="queue")
 
 

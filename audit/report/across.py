@@ -5,7 +5,7 @@ are matched by condition and by the server's label, or, where every run has one 
 compared by digest, and only between subjects whose prompt is the same fact: the same ids and the same text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from audit.analyse import Judgement, judge_run
 from audit.analyse.cells import JUDGED
+from audit.analyse.evidence import Evidence
 from audit.errors import UsageError
 from audit.report.run_map import class_letter
 from audit.report.text import bounds_text, table_text
@@ -21,11 +22,26 @@ from audit.report.words import condition_words, in_order
 from audit.store import Run
 from audit.stream import FORMAT
 
-__all__ = ["across", "across_page_context", "across_text", "run_names"]
+__all__ = ["Told", "across", "across_page_context", "across_text", "one_by_one", "run_names", "told_of"]
 
 JSON = dict[str, Any]
 _RUNS_MIN = 2
 _ONE_EACH = "the server of each run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What one server of one run has to say here: plain values, small enough to come from another machine.
+
+    `baselines` are prompt and stream of each completed baseline, by trial; `given` are the digests of all streams of
+    measured trials and baselines.
+    """
+
+    server: str
+    document: JSON
+    cells: list[JSON]
+    baselines: dict[str, tuple[str, str]]
+    given: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,37 +50,64 @@ class _Subject:
 
     name: str
     group: str
-    server: str
-    judged: Judgement
+    told: Told
 
     @property
     def document(self) -> JSON:
         """Who it is."""
-        manifest = self.judged.run.manifest
-        entry = self.judged.evidence[self.server].entry
-        return {
-            "name": self.name,
-            "group": self.group,
-            "server": self.server,
-            "seal": self.judged.run.seal,
-            "sound": self.judged.findings["sound"],
-            "exploratory": self.judged.findings["exploratory"],
+        return {"name": self.name, "group": self.group, "server": self.told.server, **self.told.document}
+
+
+def told_of(folder: Path) -> list[Told]:
+    """Judge one run, and return what its servers have to say: a pure function of the folder.
+
+    Raises: UsageError where it is no audit; EvidenceError where it contradicts itself.
+    """
+    judged = judge_run(Run.open(folder))
+    return [_said(judged, server) for server in judged.evidence]
+
+
+def _said(judged: Judgement, server: str) -> Told:
+    manifest, evidence = judged.run.manifest, judged.evidence[server]
+    attested = evidence.entry.attested
+    baselines = _baselines(evidence)
+    own = judged.trials[judged.trials["server"] == server]
+    return Told(
+        server=server,
+        document={
+            "seal": judged.run.seal,
+            "sound": judged.findings["sound"],
+            "exploratory": judged.findings["exploratory"],
             "plan": manifest.plan,
-            "build": entry.attested.build_info,
-            "declared_build": self._declared("build"),
-            "model": entry.attested.model,
+            "build": attested.build_info,
+            "declared_build": _declared(judged.run, evidence, "build"),
+            "model": attested.model,
             "cpu": manifest.machine.get("cpu"),
-        }
-
-    def _declared(self, name: str) -> str | None:
-        run, declaration = self.judged.run, self.judged.evidence[self.server].entry.declaration
-        fact = run.fact(declaration) if declaration and run.has("facts", declaration) else None
-        value = fact.get(name) if isinstance(fact, dict) else None
-        return value if isinstance(value, str) else None
+        },
+        cells=[cell for cell in judged.findings["cells"] if cell["server"] == server],
+        baselines=baselines,
+        given=frozenset({str(name) for name in own["logprob"].dropna()} | {stream for _, stream in baselines.values()}),
+    )
 
 
-def across(folders: Sequence[Path]) -> JSON:
+def _declared(run: Run, evidence: Evidence, name: str) -> str | None:
+    declaration = evidence.entry.declaration
+    fact = run.fact(declaration) if declaration and run.has("facts", declaration) else None
+    value = fact.get(name) if isinstance(fact, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def one_by_one(folders: Sequence[Path]) -> list[list[Told]]:
+    """Judge runs here, one after the other."""
+    return [told_of(folder) for folder in folders]
+
+
+def across(folders: Sequence[Path], *, judge: Callable[[Sequence[Path]], list[list[Told]]] = one_by_one) -> JSON:
     """Compare runs.
+
+    Args:
+        folders: the runs.
+        judge: does what `one_by_one` does, in the same order, wherever it likes.
 
     Returns: `subjects`, `cells` (one entry a group and condition, with the cell of every subject and whether their
         verdicts differ), `streams` (one entry a baseline trial of a group, with the class of every subject) and
@@ -73,12 +116,12 @@ def across(folders: Sequence[Path]) -> JSON:
     """
     if len(folders) < _RUNS_MIN:
         raise UsageError(f"{len(folders)} run is named, and runs are compared", hint="determinism across RUN RUN ...")
-    runs = [judge_run(Run.open(folder)) for folder in folders]
-    alone = all(len(judged.evidence) == 1 for judged in runs)
+    runs = judge(folders)
+    alone = all(len(servers) == 1 for servers in runs)
     subjects = [
-        _Subject(name=f"{name}:{server}", group=_ONE_EACH if alone else server, server=server, judged=judged)
-        for name, judged in zip(run_names(folders), runs, strict=True)
-        for server in judged.evidence
+        _Subject(name=f"{name}:{told.server}", group=_ONE_EACH if alone else told.server, told=told)
+        for name, servers in zip(run_names(folders), runs, strict=True)
+        for told in servers
     ]
     return {
         "format": FORMAT,
@@ -106,12 +149,7 @@ def _groups(subjects: Sequence[_Subject]) -> list[tuple[str, list[_Subject]]]:
 def _cells(subjects: Sequence[_Subject]) -> list[JSON]:
     entries = []
     for group, members in _groups(subjects):
-        found = {
-            (subject.name, cell["condition"]): cell
-            for subject in members
-            for cell in subject.judged.findings["cells"]
-            if cell["server"] == subject.server
-        }
+        found = {(subject.name, cell["condition"]): cell for subject in members for cell in subject.told.cells}
         for condition in in_order([condition for _, condition in found]):
             cells = {subject.name: _cell(found.get((subject.name, condition))) for subject in members}
             judged = {cell["verdict"] for cell in cells.values() if cell is not None and cell["verdict"] in JUDGED}
@@ -130,7 +168,7 @@ def _streams(subjects: Sequence[_Subject]) -> list[JSON]:
     """Return, for every baseline of a group, which subjects gave one stream; `-` where there is none to compare."""
     entries = []
     for group, members in _groups(subjects):
-        said = {subject.name: _baselines(subject) for subject in members}
+        said = {subject.name: subject.told.baselines for subject in members}
         for trial in dict.fromkeys(name for baselines in said.values() for name in baselines):
             classes: dict[tuple[str, str], str] = {}
             prompts: dict[str, int] = {}
@@ -150,7 +188,7 @@ def _streams(subjects: Sequence[_Subject]) -> list[JSON]:
 
 def _common(subjects: Sequence[_Subject]) -> list[JSON]:
     """Return, for each pair of subjects of a group, how many different streams both gave, in whatever trials."""
-    given = {subject.name: _given(subject) for subject in subjects}
+    given = {subject.name: subject.told.given for subject in subjects}
     return [
         {
             "group": group,
@@ -163,16 +201,8 @@ def _common(subjects: Sequence[_Subject]) -> list[JSON]:
     ]
 
 
-def _given(subject: _Subject) -> set[str]:
-    """Return the digests of all streams that a subject's measured trials and baselines gave."""
-    trials = subject.judged.trials
-    own = trials[trials["server"] == subject.server]
-    return {str(name) for name in own["logprob"].dropna()} | {digest for _, digest in _baselines(subject).values()}
-
-
-def _baselines(subject: _Subject) -> dict[str, tuple[str, str]]:
+def _baselines(evidence: Evidence) -> dict[str, tuple[str, str]]:
     """Return prompt and stream of each baseline that was completed, by trial."""
-    evidence = subject.judged.evidence[subject.server]
     found = {}
     for name, one in evidence.planned.items():
         said = evidence.outcome(name) if one.trial.role == "baseline" else None

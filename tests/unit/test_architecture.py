@@ -29,7 +29,7 @@ RANKS = {
     **dict.fromkeys(["capture", "resume"], 9),
     "report": 10,
     **dict.fromkeys(["accuracy", "identity", "remedy"], 11),
-    **dict.fromkeys(["derived", "lock"], 12),
+    **dict.fromkeys(["cluster", "derived", "lock"], 12),
     "cli": 13,
     "__main__": 14,  # it starts cli
 }
@@ -63,7 +63,7 @@ BANS = {
 
 LINES_MAX = 350
 # The verifier is one file by design: it is copied to where nothing is installed.
-LINES_MAX_BY_FILE = {"scripts/verify.py": 3930}
+LINES_MAX_BY_FILE = {"scripts/verify.py": 4090}
 
 
 @dataclass(frozen=True)

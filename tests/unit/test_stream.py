@@ -223,3 +223,18 @@ def test_a_header_that_is_not_canonical_is_refused(header: bytes) -> None:
     """Another dialect or format is not read as if it were this one."""
     with pytest.raises(EvidenceError, match="a stream of"):
         Stream.from_bytes(header + b"[7,-0.5,[]]\n")
+
+
+def test_steps_that_share_a_line_or_span_two_are_refused() -> None:
+    """Together they hold as many steps as lines, and joined they read like the canonical ones."""
+    header = BYTES.splitlines(keepends=True)[0]
+    one, two = b"[7,-0.5,[[7,-0.5],[8,-1.0]]]\n", b"[9,-0.5,[[9,-0.5],[8,-1.0]]]\n"
+    assert len(Stream.from_bytes(header + one + two).steps) == 2
+    place = two.index(b",[8")
+    for lines in (
+        one.removesuffix(b"\n") + b"," + two[:place] + b"\n" + two[place + 1 :],
+        one.removesuffix(b"\n") + b"," + two,
+        one[:15] + b"\n" + one[15:] + two,
+    ):
+        with pytest.raises(EvidenceError):
+            Stream.from_bytes(header + lines)
