@@ -6,7 +6,7 @@ Out: for each model and tool the wall time, how many requests were sent, how man
 tool's own rule concurrency moved anything. The loops are written here after their sources, which need an engine of
 their own to run: what they send and what they compare is theirs, the server is ours. Not run, and why: guidellm
 measures latency and compares no outputs, and installs torch and transformers to do it; metria 0.1.2 starts a pinned
-vLLM for its serving profile and takes no address.
+vLLM for its serving profile.
 """
 
 from __future__ import annotations
