@@ -72,13 +72,11 @@ class Difference(NamedTuple):
         }
 
 
-def ordinals(values: Values) -> NDArray[np.int64]:
-    """Number the float32 values by their order, adjacent ones 1 apart, both zeros 0."""
-    return _ordinals(values).astype(np.int64)
+def ordinals(values: Values) -> NDArray[np.int32]:
+    """Number the float32 values by their order, adjacent ones 1 apart, both zeros 0.
 
-
-def _ordinals(values: Values) -> NDArray[np.int32]:
-    """Return the same as 32 bits, which the ordinals fit and their differences do not."""
+    32 bits hold the numbers and not every difference of two: subtract them as int64.
+    """
     bits = values.view(np.int32)
     return np.where(bits < 0, np.int32(-(2**31)) - bits, bits)
 
@@ -161,7 +159,7 @@ def _row(old: Values, new: Values) -> _RowDifference:
     return _RowDifference(
         differing=differing,
         nats_max=max(abs(rise), abs(fall)),
-        ulp_max=int(np.abs(np.subtract(_ordinals(new), _ordinals(old), dtype=np.int64)).max()),
+        ulp_max=int(np.abs(np.subtract(ordinals(new), ordinals(old), dtype=np.int64)).max()),
         share=spread / width if width > 0 else None,
         constant=spread <= _CONSTANT_ULP_MAX * float(np.spacing(largest)),
     )

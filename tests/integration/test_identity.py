@@ -118,7 +118,7 @@ def test_a_build_that_does_not_repeat_itself_is_said_first(folders: dict[str, Pa
 MUTATIONS: dict[str, tuple[object, str, object]] = {
     "every build repeats itself": (judge, "repeats", lambda _rounds, _prompts: True),
     "rows never differ": (findings, "compare_rows", lambda _parts: None),
-    "ULP are not counted": (compare, "_ordinals", lambda values: np.zeros(values.shape, np.int32)),
+    "ULP are not counted": (compare, "ordinals", lambda values: np.zeros(values.shape, np.int32)),
     "only the prefill is compared": (
         judge,
         "compared_captures",
