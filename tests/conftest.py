@@ -8,6 +8,7 @@ what no package can add to a machine, an instruction of its processor, may be mi
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -25,6 +26,15 @@ hypothesis.settings.load_profile("repeatable")
 def repository() -> Path:
     """Return the root of the repository."""
     return REPOSITORY
+
+
+def pytest_sessionstart() -> None:
+    """Let the programs that tests start be interrupted, also where this process was started in the background.
+
+    A shell without job control has its background jobs ignore SIGINT, and whatever they start inherits that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
