@@ -29,12 +29,14 @@ def repository() -> Path:
 
 
 def pytest_sessionstart() -> None:
-    """Let the programs that tests start be interrupted, also where this process was started in the background.
+    """Let signals reach the programs that tests start, also where this process was started to ignore them.
 
-    A shell without job control has its background jobs ignore SIGINT, and whatever they start inherits that.
+    nohup and background jobs of a shell ignore signals, and whatever they start inherits that; a handler that does
+    nothing keeps this process as it was and is not inherited.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
