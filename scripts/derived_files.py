@@ -65,8 +65,8 @@ def check(folder: Path) -> list[str]:
 def runs(results: Path) -> list[Path]:
     """Return the stored runs whose derived files follow from what is there.
 
-    Of copies that leave files out these are those of kind accuracy, whose metrics are evidence and stay, and remedy, which
-    asks nothing of rows.
+    Of copies that leave files out these are those of kind accuracy, whose metrics are evidence and stay, and
+    remedy, which asks nothing of rows.
     """
     found = (path.parent for path in results.glob(f"*/{SUMS}") if path.parent.name != "local")
     return sorted(run for run in found if not (run / OMITTED).is_file() or kind_of(run) in ("accuracy", "remedy"))
