@@ -4,12 +4,14 @@ docs/reference/record.md says what each field means. Lines are msgspec structs, 
 only, and no field says that anything was identical or passed. This module reads and writes no file.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from audit.errors import EvidenceError
 from audit.stream import FORMAT, canonical
+
+L = TypeVar("L")
 
 __all__ = [
     "AnyLine",
@@ -35,6 +37,7 @@ __all__ = [
     "Skip",
     "Snapshot",
     "Wave",
+    "decode_line",
     "line_from_bytes",
     "to_bytes",
 ]
@@ -290,7 +293,15 @@ def line_from_bytes(data: bytes) -> AnyLine:
 
     Raises: EvidenceError where it is not a line of this format.
     """
+    return decode_line(_DECODER, data)
+
+
+def decode_line(decoder: msgspec.json.Decoder[L], data: bytes, *, of: str = "") -> L:
+    """Read one history line of any kind with the decoder of its lines; `of` names the kind in the error.
+
+    Raises: EvidenceError where it is not a line of this format.
+    """
     try:
-        return _DECODER.decode(data)
+        return decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise EvidenceError(f"a history line of format {FORMAT} cannot be read: {error}: {data[:120]!r}") from error
+        raise EvidenceError(f"a history line{of} of format {FORMAT} cannot be read: {error}: {data[:120]!r}") from error

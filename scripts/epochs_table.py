@@ -3,20 +3,21 @@
 In: `findings.json` and `manifest.json` of the runs named below. Out: the lines between `<!-- epochs -->` and `<!-- end
 of epochs -->`. tests/unit/test_epochs_table.py fails where they are not up to date.
 
-    python scripts/epochs_table.py [--check]
+    python -m scripts.epochs_table [--check]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from scripts.tables import table_command
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "reference" / "epochs.md"
-BEGIN, END = "<!-- epochs -->", "<!-- end of epochs -->"
+NAME = "epochs"
 RUNS = ("2026-11-30-identity-epochs-smollm2", "2026-11-30-identity-epochs-gemma")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -58,26 +59,14 @@ def change(cell: dict[str, Any]) -> str:
     )
 
 
-def renewed(page: str) -> str:
-    """Return the page with its tables made anew."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    lines = [line for run in RUNS for line in table(run)]
-    return f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n{END}{after}"
+def tables() -> str:
+    """Return the tables of all records, one below the other."""
+    return "\n".join(line for run in RUNS for line in table(run)).rstrip("\n")
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(words: list[str] | None = None) -> int:
     """Write or check the page."""
-    parser = argparse.ArgumentParser(description="Write the tables of docs/reference/epochs.md.")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 where they are not up to date")
-    options = parser.parse_args(arguments)
-    page = PAGE.read_text(encoding="ascii")
-    wanted = renewed(page)
-    if options.check:
-        print("up to date" if page == wanted else "docs/reference/epochs.md is not up to date")
-        return int(page != wanted)
-    PAGE.write_text(wanted, encoding="ascii")
-    return 0
+    return table_command(PAGE, NAME, tables, words)
 
 
 if __name__ == "__main__":

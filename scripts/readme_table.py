@@ -3,20 +3,21 @@
 In: `findings.json` of the runs named below. Out: the lines between `<!-- results table -->` and `<!-- end of results
 table -->` in README.md. tests/unit/test_readme_table.py fails where they are not up to date.
 
-    python scripts/readme_table.py [--check]
+    python -m scripts.readme_table [--check]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
+from scripts.tables import table_command
+
 REPOSITORY = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- results table -->", "<!-- end of results table -->"
+NAME = "results table"
 # (run folder, build as the table calls it)
 RUNS = (("2026-11-30-embedded-b11549", "b11549"), ("2026-11-30-binary-b11434", "b11434"))
 MODELS = {"gemma3-270m-q4_k_m": "Gemma Q4_K_M", "smollm2-135m-q4_1": "SmolLM2 Q4_1"}
@@ -72,29 +73,9 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def page_with(text: str) -> str:
-    """Return the page with the table made anew."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        message = f"README.md must hold {BEGIN} and {END} once each"
-        raise SystemExit(message)
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
-
-
 def main() -> int:
     """Write or check the table."""
-    parser = argparse.ArgumentParser(description="Write the README's table of results from the stored findings.")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 where the page is not up to date")
-    arguments = parser.parse_args()
-    page = REPOSITORY / "README.md"
-    text = page.read_text()
-    wanted = page_with(text)
-    if arguments.check:
-        print("up to date" if wanted == text else "README.md is not up to date: run scripts/readme_table.py")
-        return int(wanted != text)
-    page.write_text(wanted)
-    return 0
+    return table_command(REPOSITORY / "README.md", NAME, table)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,15 @@ remedies table -->` in README.md. tests/unit/test_remedies_table.py fails where 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from scripts.tables import table_command
+
 REPOSITORY = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- remedies table -->", "<!-- end of remedies table -->"
+NAME = "remedies table"
 NONE = "No remedy has been published yet."
 # What the table calls the conditions of the plan that is shipped.
 CONDITIONS = {
@@ -68,29 +69,9 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def page_with(text: str) -> str:
-    """Return the page with the table made anew."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        message = f"README.md must hold {BEGIN} and {END} once each"
-        raise SystemExit(message)
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
-
-
 def main() -> int:
     """Write or check the table."""
-    parser = argparse.ArgumentParser(description="Write the README's table of remedies from the stored findings.")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 where the page is not up to date")
-    arguments = parser.parse_args()
-    page = REPOSITORY / "README.md"
-    text = page.read_text()
-    wanted = page_with(text)
-    if arguments.check:
-        print("up to date" if wanted == text else "README.md is not up to date: run scripts/remedies_table.py")
-        return int(wanted != text)
-    page.write_text(wanted)
-    return 0
+    return table_command(REPOSITORY / "README.md", NAME, table)
 
 
 if __name__ == "__main__":

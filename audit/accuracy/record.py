@@ -10,10 +10,8 @@ import msgspec
 
 from audit.accuracy.metrics import Measures
 from audit.accuracy.packed import unpack
-from audit.errors import EvidenceError
-from audit.record import AnyLine, Line, Manifest
+from audit.record import AnyLine, Line, Manifest, decode_line
 from audit.store import Folder
-from audit.stream import FORMAT
 
 __all__ = [
     "AccuracyRun",
@@ -75,12 +73,7 @@ def accuracy_line_from_bytes(data: bytes) -> AnyAccuracyLine:
 
     Raises: EvidenceError where it is not a line of this format.
     """
-    try:
-        return _DECODER.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise EvidenceError(
-            f"a history line of a record of kind accuracy of format {FORMAT} cannot be read: {error}: {data[:120]!r}"
-        ) from error
+    return decode_line(_DECODER, data, of=" of a record of kind accuracy")
 
 
 class AccuracyRun(Folder[Manifest, AnyAccuracyLine]):

@@ -8,9 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from audit.errors import EvidenceError
-from audit.record import AnyManifest, Begin, End, Interrupt, Line, RowsFact
-from audit.stream import FORMAT
+from audit.record import AnyManifest, Begin, End, Interrupt, Line, RowsFact, decode_line
 
 __all__ = [
     "AnyIdentityLine",
@@ -127,9 +125,4 @@ def identity_line_from_bytes(data: bytes) -> AnyIdentityLine:
 
     Raises: EvidenceError where it is not a line of this format.
     """
-    try:
-        return _DECODER.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise EvidenceError(
-            f"a history line of an identity record of format {FORMAT} cannot be read: {error}: {data[:120]!r}"
-        ) from error
+    return decode_line(_DECODER, data, of=" of an identity record")

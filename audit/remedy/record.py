@@ -10,10 +10,9 @@ from typing import Literal
 import msgspec
 
 from audit.errors import EvidenceError
-from audit.record import AnyManifest, Begin, End, Interrupt, Line
+from audit.record import AnyManifest, Begin, End, Interrupt, Line, decode_line
 from audit.remedy.plan import RemedyPlan
 from audit.store import Folder, Run
-from audit.stream import FORMAT
 
 __all__ = [
     "ARMS",
@@ -99,17 +98,13 @@ def remedy_line_from_bytes(data: bytes) -> AnyRemedyLine:
 
     Raises: EvidenceError where it is not a line of this format.
     """
-    try:
-        return _DECODER.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise EvidenceError(
-            f"a history line of a remedy of format {FORMAT} cannot be read: {error}: {data[:120]!r}"
-        ) from error
+    return decode_line(_DECODER, data, of=" of a remedy")
 
 
 class RemedyRun(Folder[RemedyManifest, AnyRemedyLine]):
     """The folder of a remedy."""
 
+    kind = "remedy"
     manifest_type = RemedyManifest
     read_line = staticmethod(remedy_line_from_bytes)
 
