@@ -397,8 +397,14 @@ EVIDENCE = re.compile(
     r"|facts/H\.json|bodies/H)".replace("H", HEX.pattern).replace("SUMS", "SHA256SUMS")
 )
 DERIVED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-SUFFIXES = {"streams": ".jsonl", "rows": ".f32", "metrics": ".jsonl", "facts": ".json", "bodies": ""}
-SUFFIXES["captures"] = ".json.gz"
+SUFFIXES = {
+    "streams": ".jsonl",
+    "rows": ".f32",
+    "metrics": ".jsonl",
+    "facts": ".json",
+    "captures": ".json.gz",
+    "bodies": "",
+}
 LISTS = ("SHA256SUMS", "DERIVED.SHA256SUMS", "omitted.json")
 STORES = tuple(folder + "/" for folder in SUFFIXES)
 MAY_BE_OMITTED = (*(store for store in STORES if store not in ("metrics/", "captures/")), "registration/", "plan.json")

@@ -14,7 +14,8 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -1393,3 +1394,34 @@ def test_every_check_is_met_by_some_run(everything: Path) -> None:
     assert {name for name, count in counts.items() if not count} == {"expect", "repository", "skips", "findings"}
     assert f32(0.1) != 0.1
     assert VOCABULARY == 512
+
+
+def changed(value: JSON) -> Iterator[JSON]:
+    """Yield a document with one value changed, or one key gone or new, at every place."""
+    if isinstance(value, dict):
+        yield {**value, "novel": 1}
+        for key, own in value.items():
+            yield {name: one for name, one in value.items() if name != key}
+            yield from ({**value, key: other} for other in changed(own))
+    elif isinstance(value, list):
+        yield [*value, {"novel": 1}]
+        for place, own in enumerate(value[:2]):
+            yield from ([*value[:place], other, *value[place + 1 :]] for other in changed(own))
+    yield from (None, True, 1, -1.5, 2**70, "", "sha256:" + "0" * 64, [], [1], {})
+
+
+def test_the_fast_test_of_a_line_says_what_the_slow_one_says(everything: Path) -> None:
+    """On a line of every sort of a whole history, as it is and with one thing changed at every place."""
+    lines = [json.loads(line) for line in (everything / "history.jsonl").read_bytes().splitlines()]
+    verifier = load()
+    examples = {line["line"]: line for line in lines}
+    said: Counter[bool] = Counter()
+    for kind, line in examples.items():
+        shape = verifier.SHAPES[kind]
+        fits = verifier.fitting(shape)
+        for one in [line, *changed(line)]:
+            slow = verifier.misfit(one, shape) is None
+            assert fits(one) == slow, (kind, one)
+            said[slow] += 1
+    assert set(examples) >= {"begin", "server", "snapshot", "wave", "invoke", "complete", "end"}
+    assert min(said[True], said[False]) > len(examples)
