@@ -10,8 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from tests.integration.auditing import (
     target,
     verify,
 )
+from tests.integration.between import between
 
 REPEATS: dict[str, Any] = {"name": "repeat_greedy", "prompts": ["a"], "count": 2}
 CACHE: dict[str, Any] = {"name": "cache", "prompts": ["story"], "opener": "b"}
@@ -167,68 +167,23 @@ def test_a_server_that_works_one_by_one_makes_waves_vacuous(tmp_path: Path) -> N
     assert found.document["sound"] is True
 
 
-@contextmanager
-def everything_on_slot_zero(url: str) -> Iterator[str]:
-    """Stand between a client and a server, and ask for slot 0 whatever slot the client asks for."""
-    port = int(url.rsplit(":", 1)[1])
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def upward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with_body = b"content-length: "
-        while head := await reader.readuntil(b"\r\n\r\n"):
-            found = head.lower().find(with_body)
-            length = int(head[found + len(with_body) :].split(b"\r\n", 1)[0]) if found >= 0 else 0
-            body = await reader.readexactly(length)
-            at = body.find(b'"id_slot":') + len(b'"id_slot":')
-            # The length stays as it is: a slot below 10 is one digit.
-            writer.write(head + (body[:at] + b"0" + body[at + 1 :] if b'"id_slot":' in body else body))
-
-    async def downward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-
-    async def pair(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, here = await asyncio.open_connection("127.0.0.1", port)
-        jobs = [asyncio.create_task(upward(reader, here)), asyncio.create_task(downward(there, writer))]
-        await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
-        for job in jobs:
-            job.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
-        here.close()
-        writer.close()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(task := asyncio.get_running_loop().create_task(pair(reader, writer)))
-        task.add_done_callback(tasks.discard)
-
-    started, done = threading.Event(), asyncio.Event()
-    address: list[Any] = []
-
-    async def serve() -> None:
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        address.extend([asyncio.get_running_loop(), server.sockets[0].getsockname()[1]])
-        started.set()
-        await done.wait()
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    started.wait()
-    try:
-        yield f"http://127.0.0.1:{address[1]}"
-    finally:
-        address[0].call_soon_threadsafe(done.set)
-        thread.join()
+async def on_slot_zero(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Hand requests on, and ask for slot 0 whatever slot the client asks for."""
+    with_body = b"content-length: "
+    while head := await reader.readuntil(b"\r\n\r\n"):
+        found = head.lower().find(with_body)
+        length = int(head[found + len(with_body) :].split(b"\r\n", 1)[0]) if found >= 0 else 0
+        body = await reader.readexactly(length)
+        at = body.find(b'"id_slot":') + len(b'"id_slot":')
+        # The length stays as it is: a slot below 10 is one digit.
+        writer.write(head + (body[:at] + b"0" + body[at + 1 :] if b'"id_slot":' in body else body))
 
 
 def test_four_members_on_one_slot_are_vacuous_although_their_requests_overlapped(tmp_path: Path) -> None:
     """The client saw four requests in flight at once; the server worked on one slot, and says so."""
     plan = plan_of(REPEATS, {"name": "concurrent_greedy", "prompts": ["a"], "levels": [4]})
-    with fake_of() as fake, everything_on_slot_zero(fake.url) as url:
-        run(tmp_path / "run", plan, target(url))
+    with fake_of() as fake, between(int(fake.url.rsplit(":", 1)[1]), upward=on_slot_zero) as port:
+        run(tmp_path / "run", plan, target(f"http://127.0.0.1:{port}"))
     found = judge(tmp_path / "run")
     members = [line for line in found.lines("complete") if line["trial"].startswith("concurrent_greedy_c4")]
     assert max(line["sent_ns"] for line in members) < min(line["last_byte_ns"] for line in members)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import http.client
 import json
 import os
@@ -27,6 +26,7 @@ from audit.local.owned import OwnedServer, start_embedded
 from audit.plan import Plan
 from audit.stream import digest
 from tests.integration.auditing import REPOSITORY, judge, lines, plan_of, run, target, verify
+from tests.integration.between import between
 from tests.integration.test_resume import taken_up
 from tests.integration.test_stopping import invoked, wait_until
 
@@ -125,18 +125,9 @@ class Wire:
     passed: int = field(default=0, repr=False)
 
 
-async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Hand on what a client says, as it comes."""
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-        await writer.drain()
-
-
 @contextmanager
 def proxy(port: int, wire: Wire) -> Iterator[str]:
-    """Stand between a client and a server, on the level of TCP."""
-    ready, loop = threading.Event(), asyncio.new_event_loop()
-    found: list[int] = []
+    """Stand between a client and a server whose replies come in pieces."""
 
     async def down(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
@@ -150,39 +141,8 @@ def proxy(port: int, wire: Wire) -> Iterator[str]:
                 await writer.drain()
                 await asyncio.sleep(wire.delay_s)
 
-    async def pair(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, here = await asyncio.open_connection("127.0.0.1", port)
-        jobs = [asyncio.create_task(forward(reader, here)), asyncio.create_task(down(there, writer))]
-        try:
-            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
-            here.close()
-            writer.close()
-
-    async def serve() -> None:
-        async with await asyncio.start_server(pair, "127.0.0.1", 0) as listener:
-            found.append(listener.sockets[0].getsockname()[1])
-            ready.set()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-        pending = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-
-    task = loop.create_task(serve())
-    thread = threading.Thread(target=loop.run_until_complete, args=(task,))
-    thread.start()
-    ready.wait()
-    try:
-        yield f"http://127.0.0.1:{found[0]}"
-    finally:
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        loop.close()
+    with between(port, downward=down) as own:
+        yield f"http://127.0.0.1:{own}"
 
 
 def test_replies_in_pieces_and_late_are_the_same_replies(tmp_path: Path, server: OwnedServer) -> None:
