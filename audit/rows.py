@@ -1,6 +1,6 @@
 """Full-vocabulary rows: every logprob of a step, as raw float32.
 
-In go (token id, logprob) pairs of a step, out come little-endian bytes in token-id order with a digest a row and
+In go the token ids and logprobs of a step, out come little-endian bytes in token-id order with a digest a row and
 one for all of them. It compares nothing.
 """
 
@@ -17,32 +17,30 @@ from audit.stream import digest
 __all__ = ["Rows", "row_of"]
 
 
-def row_of(entries: Iterable[tuple[int, float | None]], vocabulary: int) -> NDArray[np.float32]:
+def row_of(ids: Iterable[int], logprobs: Iterable[float | None], vocabulary: int) -> NDArray[np.float32]:
     """Put the entries of one step into token-id order.
 
     Args:
-        entries: (token id, logprob in nats) of every token of the vocabulary, in any order.
+        ids: the token id of every entry, in any order.
+        logprobs: the logprob of every entry in nats, in the same order.
         vocabulary: number of tokens.
 
     Returns: logprobs in nats, shape (vocabulary,), float32.
     Raises: EvidenceError where an id is missing, doubled or out of range, or a logprob is no finite float32.
     """
-    pairs = list(entries)
     try:
-        ids = np.fromiter((token for token, _ in pairs), dtype=np.int64, count=len(pairs))
+        places = np.fromiter(ids, dtype=np.int64)
     except OverflowError as error:
         raise EvidenceError(f"a row of {vocabulary} tokens has an id that no vocabulary holds") from error
-    if len(pairs) != vocabulary or not np.array_equal(np.sort(ids), np.arange(vocabulary)):
+    if not np.array_equal(np.sort(places), np.arange(vocabulary)):
         raise EvidenceError(
-            f"a row of {vocabulary} tokens has {len(pairs)} entries, {len(np.unique(ids))} distinct ids"
+            f"a row of {vocabulary} tokens has {len(places)} entries, {len(np.unique(places))} distinct ids"
         )
-    if any(logprob is None for _, logprob in pairs):
-        raise EvidenceError("a row holds a logprob that is no number")
     row = np.empty(vocabulary, dtype=np.float32)
     with np.errstate(over="ignore"):
-        row[ids] = np.fromiter((logprob for _, logprob in pairs), dtype=np.float64, count=len(pairs))
+        row[places] = np.fromiter(logprobs, dtype=np.float64, count=vocabulary)  # None becomes nan
     if not np.isfinite(row).all():
-        raise EvidenceError("a row holds a logprob that is no finite float32")
+        raise EvidenceError("a row holds a logprob that is null or no finite float32")
     return row
 
 

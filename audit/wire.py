@@ -6,8 +6,10 @@ This module opens no connection and judges nothing.
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -22,6 +24,7 @@ __all__ = [
     "ABOVE_ZERO_NATS_MAX",
     "SENTINEL",
     "Completion",
+    "Data",
     "Entry",
     "EventReader",
     "EventSink",
@@ -42,10 +45,15 @@ EVENT_BYTES_MAX = 256 * 1024 * 1024
 INT_MAX = 2**63 - 1
 DEPTH_MAX = 64
 
+# A body, or one event's data within the line that it came in.
+Data = bytes | memoryview
+
+_NO_SPACE = re.compile(rb"\S")
+_ID, _LOGPROB = attrgetter("id"), attrgetter("logprob")
 _Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX)]
 
 
-class Top(msgspec.Struct, frozen=True):
+class Top(msgspec.Struct, frozen=True, gc=False):
     """One entry of a top-k."""
 
     id: _Int
@@ -140,11 +148,11 @@ def _check_bounds(value: Any) -> None:  # noqa: ANN401 - any JSON value
         waiting += [(item, depth + 1) for item in inner]
 
 
-def _completion(body: bytes) -> Completion:
+def _completion(body: Data) -> Completion:
     try:
         reply = _COMPLETION.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ReplyError(f"a completion cannot be read: {error}: it begins {body[:60]!r}") from error
+        raise ReplyError(f"a completion cannot be read: {error}: it begins {bytes(body[:60])!r}") from error
     _check_bounds([reply.generation_settings, reply.error])
     if reply.error is not None:
         raise ReplyError(f"the server reports an error: {reply.error.get('message', reply.error)!r:.300}")
@@ -228,9 +236,9 @@ class EventReader:
     Comments, empty data, CRLF and events cut anywhere, even inside a character, are read alike.
     """
 
-    on_data: Callable[[bytes], None]
+    on_data: Callable[[Data], None]
     _line: bytearray = field(default_factory=bytearray)
-    _data: list[bytes] = field(default_factory=list)
+    _data: list[Data] = field(default_factory=list)
 
     def feed(self, chunk: bytes) -> None:
         """Take the next chunk of the body.
@@ -241,8 +249,9 @@ class EventReader:
         while (end := chunk.find(b"\n", start)) >= 0:
             self._line += chunk[start:end]
             start = end + 1
-            self._take(bytes(self._line).removesuffix(b"\r"))
-            self._line.clear()
+            # A line is handed on as it stands, without a copy, and the next one begins anew.
+            line, self._line = self._line, bytearray()
+            self._take(line)
         self._line += chunk[start:]
         if len(self._line) + sum(map(len, self._data)) > EVENT_BYTES_MAX:
             raise ReplyError(f"one event of the stream exceeds {EVENT_BYTES_MAX} bytes")
@@ -250,18 +259,20 @@ class EventReader:
     def finish(self) -> None:
         """Say that the body ended; a last event without its blank line still counts."""
         if self._line:
-            self._take(bytes(self._line).removesuffix(b"\r"))
-        self._take(b"")
+            self._take(self._line)
+        self._take(bytearray())
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, line: bytearray) -> None:
+        if line.endswith(b"\r"):
+            del line[-1:]
         if line.startswith(b"data:"):
-            self._data.append(line.removeprefix(b"data:").removeprefix(b" "))
+            self._data.append(memoryview(line)[6 if line.startswith(b"data: ") else 5 :])
         elif line.startswith(b"error:"):  # older servers send the error as a field of its own
             self._data.append(b'{"error":' + line.removeprefix(b"error:").strip() + b"}")
         elif not line and self._data:
-            data = b"\n".join(self._data)
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             self._data.clear()
-            if data.strip():
+            if _NO_SPACE.search(data):
                 self.on_data(data)
 
 
@@ -276,7 +287,7 @@ class _Gathered:
     rows: list[NDArray[np.float32]] = field(default_factory=list)
     last: Completion | None = None
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: Data) -> None:
         """Take one event."""
         event = _completion(data)
         if event.stop is True:
@@ -290,7 +301,8 @@ class _Gathered:
             if entry.prob is not None:
                 raise ReplyError("the reply holds post-sampling probabilities (`prob`), which are no logprobs")
             try:
-                row = row_of(((top.id, top.logprob) for top in entry.top_logprobs), self.vocabulary)
+                top = entry.top_logprobs
+                row = row_of(map(_ID, top), map(_LOGPROB, top), self.vocabulary)
             except EvidenceError as error:
                 raise ReplyError(error.message) from error
             self.counts.above_zero += int((row > 0).sum())

@@ -535,7 +535,7 @@ def short_row(body: dict[str, Any]) -> None:
     [
         (no_entries, "stream_error: 11 rows came for 12 tokens"),
         (another_token, "mismatched id: the server's tokens are not the teacher's"),
-        (no_number, "stream_error: a row holds a logprob that is no number"),
+        (no_number, "stream_error: a row holds a logprob that is null or no finite float32"),
         (short_row, "stream_error: a row of 512 tokens has 511 entries, 511 distinct ids"),
     ],
 )

@@ -29,15 +29,15 @@ def test_bytes_are_little_endian_float32_row_by_row() -> None:
 
 def test_entries_are_put_into_token_id_order() -> None:
     """The server's order, which is by probability, does not matter."""
-    one = row_of([(2, -3.0), (0, -0.5), (1, -1.25)], 3)
-    other = row_of([(0, -0.5), (1, -1.25), (2, -3.0)], 3)
+    one = row_of([2, 0, 1], [-3.0, -0.5, -1.25], 3)
+    other = row_of([0, 1, 2], [-0.5, -1.25, -3.0], 3)
     assert one.dtype == np.float32
     assert one.tobytes() == other.tobytes() == VALUES[0].tobytes()
 
 
 def test_minus_zero_keeps_its_sign() -> None:
     """-0.0 is not written as 0.0."""
-    assert row_of([(0, -0.0), (1, 0.0)], 2).tobytes() == struct.pack("<2f", -0.0, 0.0)
+    assert row_of([0, 1], [-0.0, 0.0], 2).tobytes() == struct.pack("<2f", -0.0, 0.0)
 
 
 def test_one_ulp_of_one_token_changes_one_row_and_the_file() -> None:
@@ -82,7 +82,7 @@ def test_bytes_that_do_not_fit_the_shape_are_refused(shape: tuple[int, int]) -> 
         ([(-1, -1.0), (0, -1.0), (1, -2.0)], "3 entries"),
         ([(0, -1.0), (1, -1.0), (2, -1.0), (2, -1.0)], "4 entries"),
         ([], "0 entries"),
-        ([(0, -1.0), (1, None), (2, -1.0)], "no number"),
+        ([(0, -1.0), (1, None), (2, -1.0)], "null or no finite float32"),
         ([(0, -1.0), (1, -1e300), (2, -1.0)], "no finite float32"),
         ([(0, -1.0), (1, float("-inf")), (2, -1.0)], "no finite float32"),
         ([(0, -1.0), (1, float("nan")), (2, -1.0)], "no finite float32"),
@@ -92,4 +92,4 @@ def test_bytes_that_do_not_fit_the_shape_are_refused(shape: tuple[int, int]) -> 
 def test_an_incomplete_row_is_refused(entries: list[tuple[int, float | None]], why: str) -> None:
     """A missing, doubled or foreign id, or a logprob that is no float32, is never filled in."""
     with pytest.raises(EvidenceError, match=why):
-        row_of(entries, 3)
+        row_of([token for token, _ in entries], [logprob for _, logprob in entries], 3)
