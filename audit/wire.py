@@ -6,8 +6,6 @@ This module opens no connection and judges nothing.
 """
 
 import math
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated, Any
@@ -17,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import EvidenceError, ReplyError, RowsError
+from audit.events import Data, EventReader
 from audit.rows import row_of
 from audit.stream import Step
 
@@ -24,9 +23,7 @@ __all__ = [
     "ABOVE_ZERO_NATS_MAX",
     "SENTINEL",
     "Completion",
-    "Data",
     "Entry",
-    "EventReader",
     "EventSink",
     "Parsed",
     "decode",
@@ -39,16 +36,10 @@ __all__ = [
 SENTINEL = -3.4028234663852886e38
 # The softmax sum runs in float32, so that a logprob may come out just above 0; up to here it is kept and counted.
 ABOVE_ZERO_NATS_MAX = 1e-3
-# One event of a canary with a vocabulary of 262,144 is 26 MB; a line that never ends must not fill the memory.
-EVENT_BYTES_MAX = 256 * 1024 * 1024
 # What a record holds: whole numbers of 64 bits, and no deeper nesting than any server has use for.
 INT_MAX = 2**63 - 1
 DEPTH_MAX = 64
 
-# A body, or one event's data within the line that it came in.
-Data = bytes | memoryview
-
-_NO_SPACE = re.compile(rb"\S")
 _ID, _LOGPROB = attrgetter("id"), attrgetter("logprob")
 _Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX)]
 
@@ -227,53 +218,6 @@ def read_whole(body: bytes) -> Parsed:
     counts = _Counts()
     steps = _aligned(reply.tokens, reply.completion_probabilities or [], counts)
     return Parsed(reply, tuple(reply.tokens), steps, None, counts.above_zero, counts.saturated)
-
-
-@dataclass
-class EventReader:
-    """Splits server-sent events out of chunks as they come, so that memory holds one event.
-
-    Comments, empty data, CRLF and events cut anywhere, even inside a character, are read alike.
-    """
-
-    on_data: Callable[[Data], None]
-    _line: bytearray = field(default_factory=bytearray)
-    _data: list[Data] = field(default_factory=list)
-
-    def feed(self, chunk: bytes) -> None:
-        """Take the next chunk of the body.
-
-        Raises: ReplyError where an event is longer than any can be, and what `on_data` raises.
-        """
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            self._line += chunk[start:end]
-            start = end + 1
-            # A line is handed on as it stands, without a copy, and the next one begins anew.
-            line, self._line = self._line, bytearray()
-            self._take(line)
-        self._line += chunk[start:]
-        if len(self._line) + sum(map(len, self._data)) > EVENT_BYTES_MAX:
-            raise ReplyError(f"one event of the stream exceeds {EVENT_BYTES_MAX} bytes")
-
-    def finish(self) -> None:
-        """Say that the body ended; a last event without its blank line still counts."""
-        if self._line:
-            self._take(self._line)
-        self._take(bytearray())
-
-    def _take(self, line: bytearray) -> None:
-        if line.endswith(b"\r"):
-            del line[-1:]
-        if line.startswith(b"data:"):
-            self._data.append(memoryview(line)[6 if line.startswith(b"data: ") else 5 :])
-        elif line.startswith(b"error:"):  # older servers send the error as a field of its own
-            self._data.append(b'{"error":' + line.removeprefix(b"error:").strip() + b"}")
-        elif not line and self._data:
-            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-            self._data.clear()
-            if _NO_SPACE.search(data):
-                self.on_data(data)
 
 
 @dataclass

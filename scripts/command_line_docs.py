@@ -20,7 +20,7 @@ from typing import Any
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from audit.cli import app
+from audit.cli import command_line
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "command-line.md"
 BLOCK = re.compile(r"(?m)^<!-- help ?([a-z_ -]*?) -->\n```text\n.*?^```$", re.DOTALL)
@@ -30,13 +30,13 @@ ENVIRONMENT = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
 
 def verbs() -> list[str]:
     """Return the names of all verbs, each followed by its own verbs, in the order of `determinism --help`."""
-    return list(_verbs(get_command(app)))
+    return list(_verbs(get_command(command_line())))
 
 
 def help_text(verb: str) -> str:
     """Return what `determinism VERB --help` prints, or `determinism --help` for the empty verb."""
     arguments = [*verb.split(), "--help"]
-    shown = CliRunner().invoke(app, arguments, prog_name="determinism", env=ENVIRONMENT)
+    shown = CliRunner().invoke(command_line(), arguments, prog_name="determinism", env=ENVIRONMENT)
     if shown.exit_code != 0:
         raise SystemExit(f"error: determinism {' '.join(arguments)} exits with {shown.exit_code}")
     return "\n".join(line.rstrip() for line in shown.stdout.rstrip().splitlines()) + "\n"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from audit.accuracy.inputs import InputFiles
     from audit.sitting import Target
 
-NAME = "accuracy"
-HELP = "How far a server's rows are from a float32 reference, against bounds that were frozen before."
 _BEYOND, _MISSING, _INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

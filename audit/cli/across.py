@@ -9,9 +9,6 @@ import typer
 from audit.cli import options
 from audit.cli.terminal import show
 
-NAME = "across"
-HELP = "Compare runs: which cells have another verdict, and which streams are of one class across runs."
-
 
 def command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],

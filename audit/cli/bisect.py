@@ -9,8 +9,6 @@ import typer
 from audit.cli import identity, options
 from audit.cli.terminal import say, show
 
-NAME = "bisect"
-HELP = "Find the build that changed the numbers between a good and a bad one, or compare all of them in a row."
 _FOUND = 1
 
 

@@ -10,9 +10,6 @@ from audit.cli import options
 from audit.cli.fake import parse_faults
 from audit.cli.terminal import say, show
 
-NAME = "demo"
-HELP = "Run, judge and report an audit of two built-in fake servers, one clean and one with a planted fault."
-
 
 def command(
     out: Annotated[Path | None, typer.Option("--out", help="The run folder; default results/local/demo-TIME.")] = None,

@@ -9,9 +9,6 @@ import typer
 from audit.cli import options
 from audit.cli.terminal import show
 
-NAME = "diff"
-HELP = "Explain where two trials differ, step by step: of one run, of two runs, or two stream files."
-
 
 def command(
     what: Annotated[

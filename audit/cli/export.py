@@ -7,9 +7,6 @@ import typer
 
 from audit.cli.terminal import say
 
-NAME = "export"
-HELP = "Copy a run without streams, rows, bodies, token ids and prompts; manifest, history and seal stay as they are."
-
 
 def command(
     run: Annotated[Path, typer.Argument(help="A sealed run folder.")],

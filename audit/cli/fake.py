@@ -4,9 +4,6 @@ from typing import Annotated
 
 import typer
 
-NAME = "fake"
-HELP = "Serve the llama-server look-alike with toy numbers, to test a harness against; faults by --fault NAME[=VALUE]."
-
 
 def command(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 0,

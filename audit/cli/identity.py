@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from audit.identity.gate import Choice, Compared
     from audit.identity.order import IdentityOrder
 
-NAME = "identity"
-HELP = "Compare two builds of llama.cpp: every row of every model, as bytes."
 _INTERRUPTED = 130
 
 BUILD = "A git revision (with --repo), binary:PATH, pypi:xllamacpp==VERSION, or http://HOST:PORT of one that runs."

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from audit.local.owned import LaunchSettings
     from audit.remedy.cobatch import Found
 
-NAME = "isolate"
-HELP = "Find the smallest batch that moves the numbers of one divergent cell, and write it down as a few lines of curl."
 _WEAK = 3
 
 

@@ -7,9 +7,6 @@ import typer
 
 from audit.cli import options
 
-NAME = "plan"
-HELP = "Show a plan unfolded: cells, trials, requests, tokens, what each cell could detect."
-
 
 def command(
     plan: options.PlanOption = None,

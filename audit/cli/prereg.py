@@ -9,9 +9,6 @@ import typer
 from audit.cli import options
 from audit.cli.terminal import say
 
-NAME = "prereg"
-HELP = "Registrations: a template, where one stands in git's history, the digest to deposit."
-
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 FolderArgument = Annotated[Path, typer.Argument(help="A registration's folder, such as prereg/audit.")]
 

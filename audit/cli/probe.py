@@ -8,9 +8,6 @@ import typer
 from audit.cli import options
 from audit.cli.terminal import show
 
-NAME = "probe"
-HELP = "Ask servers whether they can be audited: logprobs, precision, slots, cache, build, and what they cannot attest."
-
 
 def command(
     server: Annotated[list[str], typer.Option("--server", metavar="NAME=URL", help="May be given again.")],

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from audit.remedy.launcher import Launcher
     from audit.remedy.plan import RemedyPlan
 
-NAME = "remedy"
-HELP = "Start llama.cpp under one setting after another, and measure which makes it reproducible and at what price."
 _INTERRUPTED = 130
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 

@@ -8,9 +8,6 @@ import typer
 from audit.cli import options
 from audit.cli.terminal import say, show
 
-NAME = "report"
-HELP = "Compute the findings of a run from its stored facts, show them, and write report.html and its tables."
-
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],

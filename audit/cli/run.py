@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Act = Callable[..., Coroutine[Any, Any, str | None]]
 
-NAME = "run"
-HELP = "Execute a plan against servers: facts are written, nothing is judged."
 _INTERRUPTED = 130
 
 

@@ -7,9 +7,6 @@ import typer
 
 from audit.cli.terminal import say
 
-NAME = "seal"
-HELP = "Print the digest of a run's seal, which is what one deposits with a third party."
-
 
 def command(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> int:
     """Print the seal's digest."""

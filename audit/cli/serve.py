@@ -9,9 +9,6 @@ import typer
 from audit.cli import options
 from audit.cli.terminal import say
 
-NAME = "serve"
-HELP = "Start llama.cpp here with one or more models and print where each listens."
-
 
 def command(
     model: Annotated[list[str], typer.Argument(help="A model's name, tiny-ARCH-QUANT, or the path of a GGUF file.")],

@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 
 from audit import __version__
-from audit.cli import app
+from audit.cli import command_line
 from audit.fake import FakeSettings, FakeThread, Faults
 from tests.integration.auditing import REPOSITORY, fake_of, plan_of, verify
 from tests.integration.commands import Command, Done
 
 HEAVY = {"httpx", "matplotlib", "msgspec", "numpy", "pandas", "pydantic", "scipy"}
-VERBS = [command.name or "" for command in app.registered_commands]
-GROUPS = [group.name or "" for group in app.registered_groups]
+LINE = command_line()
+VERBS = [command.name or "" for command in LINE.registered_commands]
+GROUPS = [group.name or "" for group in LINE.registered_groups]
 KEY = "sk-secret-0123456789"
 SMALL = plan_of({"name": "repeat_greedy", "prompts": ["a"], "count": 2})
 

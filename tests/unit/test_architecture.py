@@ -18,7 +18,7 @@ import pytest
 RANKS = {
     "": 0,  # audit/__init__.py, which every import of the package runs first
     "errors": 0,
-    **dict.fromkeys(["files", "kind", "statistics", "stream", "trial"], 1),
+    **dict.fromkeys(["events", "files", "kind", "statistics", "stream", "trial"], 1),
     **dict.fromkeys(["advice", "conditions", "finding", "record", "rows"], 2),
     **dict.fromkeys(["compare", "difference", "history", "past", "plan", "wire"], 3),
     **dict.fromkeys(["client", "machine", "order", "request", "schedule", "store", "tiny"], 4),

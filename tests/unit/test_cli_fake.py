@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from audit.cli import app
+from audit.cli import command_line
 from audit.cli.fake import parse_faults
 from audit.errors import UsageError
 from audit.fake import FakeSettings, Faults, Switch, switches
@@ -43,7 +43,7 @@ def test_a_count_needs_a_number(word: str) -> None:
 
 def test_all_switches_are_listed_with_what_they_do() -> None:
     """One line each: group, name, sentence."""
-    shown = CliRunner().invoke(app, ["fake", "--list-faults"])
+    shown = CliRunner().invoke(command_line(), ["fake", "--list-faults"])
     assert shown.exit_code == 0
     lines = [re.split(r"\s{2,}", line, maxsplit=2) for line in shown.stdout.splitlines()]
     assert lines == [[switch.group, switch.name, switch.text] for switch in switches()]

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from typer.main import get_command
 
-from audit.cli import app
+from audit.cli import command_line
 from audit.conditions import FAMILIES
 from audit.plan import Canary, Plan, Prompt, Sampling
 from audit.trial import Entry
@@ -98,7 +98,7 @@ def commands(page: str, program: str) -> Iterator[list[str]]:
 
 def unknown_words(words: list[str]) -> list[str]:
     """Return the verb that `determinism` does not have, or the options that the verb does not have."""
-    command: Any = get_command(app)
+    command: Any = get_command(command_line())
     rest = list(words)
     while getattr(command, "commands", None) is not None and rest and not rest[0].startswith("-"):
         verb = rest.pop(0)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit import wire
+from audit import events
 from audit.errors import ReplyError
+from audit.events import EventReader
 from audit.stream import Step, Stream
 from audit.wire import (
     SENTINEL,
-    EventReader,
     EventSink,
     Parsed,
     decode,
@@ -322,7 +322,7 @@ def test_ids_that_vanish_from_a_stream_refuse_it() -> None:
 
 def test_an_event_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded by one event, and one event by a limit."""
-    monkeypatch.setattr(wire, "EVENT_BYTES_MAX", 100)
+    monkeypatch.setattr(events, "EVENT_BYTES_MAX", 100)
     reader = EventReader(lambda data: None)
     reader.feed(b"x" * 100)
     with pytest.raises(ReplyError, match="one event of the stream exceeds 100 bytes"):
