@@ -1,7 +1,7 @@
 """One request in, one raw reply out: no retry, no redirect, no judgement.
 
 A `Client` holds one connection to one server. In go a method, a path and the exact bytes of a body, out comes an
-`Exchange`: status, headers, body, when the first byte left and when bytes arrived, or what failed. Nothing of
+`Exchange`: status, headers, body, when the request left and when bytes arrived, or what failed. Nothing of
 httpx's defaults is leant on: no proxy or netrc of the environment, no redirect, explicit timeouts and limits.
 """
 
@@ -9,6 +9,7 @@ import asyncio
 import os
 import ssl
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -89,6 +90,8 @@ class Address:
 class Exchange:
     """One attempt at a request, whatever became of it; times are nanoseconds of `time.monotonic_ns`.
 
+    `sent_ns` is right before the first byte, or right before the last one where that was held back: no server can have
+    begun before.
     `failure` is (kind, message) or None; `status` is None where no head arrived; `body` is what was kept.
     """
 
@@ -126,7 +129,7 @@ class _Mask:
 
 
 class _Clock:
-    """Notes when httpcore hands the first byte over and when the head of the reply is in."""
+    """Notes when httpcore hands the first byte over, or the last one that was held, and when the reply's head is in."""
 
     def __init__(self) -> None:
         self.sent_ns = time.monotonic_ns()
@@ -137,6 +140,24 @@ class _Clock:
             self.sent_ns = time.monotonic_ns()
         elif event == "http11.receive_response_headers.complete":
             self.first_byte_ns = time.monotonic_ns()
+
+
+class _LastByteHeld(httpx.AsyncByteStream):
+    """A body whose last byte waits: a server begins no request before it has the whole of it.
+
+    What remains to be done at the release of a wave is one byte a member, so that requests arrive closer together.
+    """
+
+    def __init__(self, body: bytes, hold: Callable[[], Awaitable[None]], clock: _Clock) -> None:
+        self._body, self._hold, self._clock = body, hold, clock
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body[:-1]
+        await self._hold()
+        self._clock.sent_ns = time.monotonic_ns()
+        yield self._body[-1:]
+        # The others' last bytes go first; waiting for a reply can wait.
+        await asyncio.sleep(0)
 
 
 def _tls(address: Address) -> ssl.SSLContext | bool:
@@ -194,11 +215,15 @@ class Client:
         """Send a GET."""
         return await self.send(self.prepare("GET", path))
 
-    async def post(self, path: str, body: bytes, *, sink: Sink | None = None) -> Exchange:
-        """Send a POST with exactly these bytes."""
-        return await self.send(self.prepare("POST", path, body), sink=sink)
+    async def post(
+        self, path: str, body: bytes, *, sink: Sink | None = None, hold: Callable[[], Awaitable[None]] | None = None
+    ) -> Exchange:
+        """Send a POST with exactly these bytes, of which the last one waits for `hold` where that is given."""
+        return await self.send(self.prepare("POST", path, body), sink=sink, hold=hold)
 
-    async def send(self, request: httpx.Request, *, sink: Sink | None = None) -> Exchange:
+    async def send(
+        self, request: httpx.Request, *, sink: Sink | None = None, hold: Callable[[], Awaitable[None]] | None = None
+    ) -> Exchange:
         """Send a prepared request once.
 
         A reply of status 200 goes into `sink` where one is given, and only its beginning is kept; otherwise the whole
@@ -206,6 +231,8 @@ class Client:
         """
         clock, mask = _Clock(), _Mask(self.address.key)
         request.extensions["trace"] = clock.trace
+        if hold is not None:
+            request.stream = _LastByteHeld(request.content, hold, clock)
         body = bytearray()
         status, headers, failure, last_byte_ns = None, {}, None, None
         try:

@@ -28,7 +28,7 @@ from audit.record import (
 )
 from audit.replies import keep_reply
 from audit.request import request_body
-from audit.schedule import Pace, wave
+from audit.schedule import Hold, Pace, wave
 from audit.server import attest, observe
 from audit.spool import Sent, Spool
 from audit.store import RunWriter
@@ -191,7 +191,7 @@ class Sitting:
         return len(gathered) == parts
 
     async def _wave(self, unit: Unit, block: str, attempt: int) -> bool:
-        """Release a wave: each member on a connection of its own, made before the release."""
+        """Release a wave: each member on a connection of its own, all but the last byte sent before the release."""
         delays_ns = self._delays_ns(unit)
         clients = [Client(self.target.address, timeout_s=self.plan.timeout_s) for _ in unit.trials]
         try:
@@ -202,8 +202,8 @@ class Sitting:
                 Wave(server=self.label, unit=unit.unit, attempt=attempt, members=members, delays_ns=delays_ns)
             )
             bodies = [self._invoke(trial, unit, block, attempt, 0) for trial in unit.trials]
-            jobs: list[Callable[[], Any]] = [
-                lambda client=client, trial=trial, body=body: self._send(client, trial, 0, body, later=True)  # type: ignore[misc]
+            jobs: list[Callable[[Hold], Any]] = [
+                lambda hold, client=client, trial=trial, body=body: self._send(client, trial, 0, body, hold)  # type: ignore[misc]
                 for client, trial, body in zip(clients, unit.trials, bodies, strict=True)
             ]
             # Replies are read after the wave: decoding one would delay the clock of the next.
@@ -259,14 +259,14 @@ class Sitting:
         )
         return body
 
-    async def _send(self, client: Client, trial: Trial, part: int, body: bytes, *, later: bool = False) -> Sent:
-        """Send a request; a streamed reply is read as it comes, or with `later` kept to be read after the wave."""
+    async def _send(self, client: Client, trial: Trial, part: int, body: bytes, hold: Hold | None = None) -> Sent:
+        """Send a request; a streamed reply is read as it comes, or kept to be read after the wave of its `hold`."""
         if not trial.streamed:
-            return Sent(trial, part, await client.post(COMPLETION, body))
+            return Sent(trial, part, await client.post(COMPLETION, body, hold=hold))
         sink = EventSink(vocabulary=self.attested.vocabulary if trial.n_probs == "vocabulary" else None)
-        if later:
+        if hold is not None:
             spool = Spool()
-            return Sent(trial, part, await client.post(COMPLETION, body, sink=spool), sink, spool)
+            return Sent(trial, part, await client.post(COMPLETION, body, sink=spool, hold=hold), sink, spool)
         # llama-server often closes a connection after a streamed reply although it promises to keep it.
         async with Client(self.target.address, timeout_s=self.plan.timeout_s) as own:
             return Sent(trial, part, await own.post(COMPLETION, body, sink=sink), sink)

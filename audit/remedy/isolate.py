@@ -90,7 +90,7 @@ class Bench:
         try:
             await asyncio.gather(*(client.get("/health") for client in clients))
             jobs = [
-                lambda client=client, member=member: client.post(COMPLETION, canonical(member.body))
+                lambda hold, client=client, member=member: client.post(COMPLETION, canonical(member.body), hold=hold)
                 for client, member in zip(clients, members, strict=True)
             ]
             exchanges = await wave(jobs, delays_ns=[int(member.delay_ms * _MS) for member in members])

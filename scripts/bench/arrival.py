@@ -2,9 +2,9 @@
 
     python -m scripts.bench.arrival [--pairs 5] [--waves 10]
 
-Ours are waves of 8 and of 64 as a run sends them: one warm connection a member, released from one barrier. The server
-notes when each request has arrived as a whole. `sent_*` is the spread as the history of a run records it, from
-`sent_ns` of the members; `arrival_*` is the server's. Both in milliseconds, last minus first.
+Ours are waves of 8 and of 64 as a run sends them: one warm connection a member, the last byte of each request released
+from one barrier. The server notes when each request has arrived as a whole. `sent_*` is the spread as the history of a
+run records it, from `sent_ns` of the members; `arrival_*` is the server's. Both in milliseconds, last minus first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def ours(url: str, waves: int) -> Callable[[], dict[str, float]]:
         await asyncio.gather(*(client.get("/health") for client in clients))
         arrivals(url)
         jobs = [
-            lambda client=client, body=body: client.post("/completion", body)
+            lambda hold, client=client, body=body: client.post("/completion", body, hold=hold)
             for client, body in zip(clients, bodies(level, steps=1), strict=True)
         ]
         sent = await wave(jobs, delays_ns=[0] * level)

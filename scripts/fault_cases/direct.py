@@ -20,6 +20,7 @@ from audit.client import Address, Exchange, Sink
 from audit.errors import ReplyError
 from audit.fake import FakeServer
 from audit.fake.transport import Connection
+from audit.schedule import Hold
 
 __all__ = ["Owner", "in_memory"]
 
@@ -87,8 +88,10 @@ class _Client:
         """Send a GET."""
         return await self._send("GET", path, b"", None)
 
-    async def post(self, path: str, body: bytes, *, sink: Sink | None = None) -> Exchange:
-        """Send a POST."""
+    async def post(self, path: str, body: bytes, *, sink: Sink | None = None, hold: Hold | None = None) -> Exchange:
+        """Send a POST, after the release of its wave where it has one."""
+        if hold is not None:
+            await hold()
         return await self._send("POST", path, body, sink)
 
     def _connect(self) -> None:

@@ -157,6 +157,50 @@ def test_times_follow_each_other() -> None:
     assert before <= exchange.sent_ns <= exchange.first_byte_ns <= exchange.last_byte_ns <= time.monotonic_ns()
 
 
+def test_the_last_byte_waits_and_nobody_has_the_request_before() -> None:
+    """The rest is on its way before the release; the bytes are the same, and `sent_ns` is the release."""
+
+    async def talk() -> tuple[Exchange, int, int, Stub]:
+        async with stub(ok) as server, Client(Address(label="a", url=server.url), timeout_s=5.0) as client:
+            asked_before: list[int] = []
+
+            async def hold() -> None:
+                await asyncio.sleep(0.05)
+                asked_before.extend([server.connections, len(server.asked), time.monotonic_ns()])
+
+            exchange = await client.post("/completion", BODY, hold=hold)
+            connections, asked, released_ns = asked_before
+            assert asked == 0
+            return exchange, connections, released_ns, server
+
+    exchange, connections, released_ns, server = asyncio.run(talk())
+    assert exchange.failure is None
+    assert connections == 1
+    assert released_ns <= exchange.sent_ns <= (exchange.first_byte_ns or 0)
+    (asked,) = server.asked
+    assert asked.body == BODY
+    assert asked.headers["content-length"] == str(len(BODY))
+    assert "transfer-encoding" not in asked.headers
+
+
+def test_a_connection_that_fails_before_the_release_is_not_held() -> None:
+    """What nobody can receive waits for nothing: the failure is told, and the hold was never asked."""
+
+    async def talk() -> Exchange:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+
+        async def hold() -> None:
+            raise AssertionError("held")
+
+        async with Client(Address(label="a", url=f"http://127.0.0.1:{port}"), timeout_s=5.0) as client:
+            return await client.post("/completion", BODY, hold=hold)
+
+    failure = asyncio.run(talk()).failure
+    assert failure is not None
+    assert failure[0] == "connect"
+
+
 def test_an_empty_body_ends_with_its_head() -> None:
     """Without a body the last byte is the head's."""
     (exchange,), _ = ask(lambda _: reply(b""))

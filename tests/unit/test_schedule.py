@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from audit.schedule import Pace, wave
+from audit.schedule import Hold, Pace, wave
 
 
 def test_all_members_start_before_any_ends() -> None:
@@ -19,14 +19,15 @@ def test_all_members_start_before_any_ends() -> None:
         started: list[int] = []
         everybody = asyncio.Event()
 
-        async def member(number: int) -> int:
+        async def member(number: int, hold: Hold) -> int:
+            await hold()
             started.append(number)
             if len(started) == 64:
                 everybody.set()
             await everybody.wait()
             return number
 
-        jobs: list[Callable[[], Any]] = [lambda number=number: member(number) for number in range(64)]  # type: ignore[misc]
+        jobs: list[Callable[[Hold], Any]] = [lambda hold, number=number: member(number, hold) for number in range(64)]  # type: ignore[misc]
         async with asyncio.timeout(10):
             found = await wave(jobs, delays_ns=[0] * 64)
         assert started == list(range(64))
@@ -35,22 +36,41 @@ def test_all_members_start_before_any_ends() -> None:
     assert asyncio.run(run()) == list(range(64))
 
 
-def test_no_member_starts_before_the_release() -> None:
-    """Jobs are called by their members, not when the wave is formed."""
+def test_no_member_goes_on_before_all_are_ready() -> None:
+    """One that takes longer to get ready holds back the others; one that ends before it is ready does not."""
 
     async def run() -> list[str]:
         told: list[str] = []
 
-        async def member(name: str) -> None:
-            told.append(name)
+        async def member(name: str, turns: int, hold: Hold) -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            told.append(f"{name} ready")
+            await hold()
+            told.append(f"{name} gone")
 
-        waiting = wave([lambda: member("a"), lambda: member("b")], delays_ns=[0, 0])
-        await asyncio.sleep(0)
-        told.append("formed")
-        await waiting
+        async def ended(_hold: Hold) -> None:
+            told.append("ended")
+
+        jobs: list[Callable[[Hold], Any]] = [lambda h: member("a", 0, h), ended, lambda h: member("b", 9, h)]
+        async with asyncio.timeout(10):
+            await wave(jobs, delays_ns=[0, 0, 0])
         return told
 
-    assert asyncio.run(run()) == ["formed", "a", "b"]
+    assert asyncio.run(run()) == ["a ready", "ended", "b ready", "a gone", "b gone"]
+
+
+def test_a_wave_of_which_nobody_gets_ready_ends() -> None:
+    """Nobody waits for a release that nobody needs."""
+
+    async def failed(_hold: Hold) -> str:
+        return "failed"
+
+    async def run() -> list[str]:
+        async with asyncio.timeout(10):
+            return await wave([failed, failed], delays_ns=[0, 1_000_000])
+
+    assert asyncio.run(run()) == ["failed", "failed"]
 
 
 def test_delays_order_the_starts_and_results_keep_the_order_of_the_jobs() -> None:
@@ -60,11 +80,12 @@ def test_delays_order_the_starts_and_results_keep_the_order_of_the_jobs() -> Non
     async def run() -> tuple[list[int], list[tuple[int, int]]]:
         starts: list[tuple[int, int]] = []
 
-        async def member(number: int) -> int:
+        async def member(number: int, hold: Hold) -> int:
+            await hold()
             starts.append((number, time.monotonic_ns()))
             return number
 
-        jobs: list[Callable[[], Any]] = [lambda number=number: member(number) for number in range(4)]  # type: ignore[misc]
+        jobs: list[Callable[[Hold], Any]] = [lambda hold, number=number: member(number, hold) for number in range(4)]  # type: ignore[misc]
         return await wave(jobs, delays_ns=delays_ns), starts
 
     results, starts = asyncio.run(run())
@@ -78,7 +99,7 @@ def test_delays_order_the_starts_and_results_keep_the_order_of_the_jobs() -> Non
 def test_a_delay_for_every_job() -> None:
     """Jobs and delays that do not match are a bug of the caller."""
 
-    async def nothing() -> None:
+    async def nothing(_hold: Hold) -> None:
         """Do nothing."""
 
     async def run() -> None:
@@ -93,10 +114,11 @@ def test_a_member_that_breaks_breaks_the_wave() -> None:
     """No result is made up for it, and no member runs on."""
 
     async def run() -> None:
-        async def broken() -> None:
+        async def broken(_hold: Hold) -> None:
             raise RuntimeError("broken")
 
-        async def endless() -> None:
+        async def endless(hold: Hold) -> None:
+            await hold()
             await asyncio.Event().wait()
 
         await wave([endless, broken], delays_ns=[0, 0])
