@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from audit.accuracy import metrics
 from audit.accuracy.metrics import COLUMNS, METRICS, Measures, log_softmax, measure
 from audit.errors import EvidenceError
 
@@ -96,6 +97,20 @@ def test_many_rows_at_once_are_each_what_plain_python_gives() -> None:
         mine = [float(getattr(found, name)[at]) for name in METRICS]
         assert mine == pytest.approx(plain(server[at].tolist(), reference[at].tolist()), rel=1e-11)
     assert found.position.tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("values", [1, 100, 250, 2**20])
+def test_rows_are_the_same_however_many_are_measured_at_a_time(values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of one row, of two, with a rest, of all: the same bits, since a row's sums are its own."""
+    generator = np.random.default_rng(3)
+    reference = -generator.exponential(10.0, (7, 100)).astype(np.float32)
+    server = (reference + generator.normal(0.0, 0.1, reference.shape)).astype(np.float32)
+    alone = [measure(server[row : row + 1], reference[row : row + 1], slot=2) for row in range(7)]
+    monkeypatch.setattr(metrics, "_BLOCK_VALUES", values)
+    found = measure(server, reference, slot=2)
+    assert found.position.tolist() == list(range(7))
+    for name in set(COLUMNS) - {"position"}:
+        assert getattr(found, name).tobytes() == getattr(Measures.joined(alone), name).tobytes()
 
 
 @pytest.mark.parametrize("other", [row(1, 2), np.ones((2, 4), np.float32), np.ones(4, np.float32)])
