@@ -113,13 +113,13 @@ def resume_command(folder: Path, server: list[str] | None, local: list[str] | No
 
 
 class ProgressLine:
-    """One live line on a terminal, one plain line a condition elsewhere, always on stderr."""
+    """One live line on a terminal, one plain line for each tenth of a run elsewhere, always on stderr."""
 
     def __init__(self) -> None:
         """Begin the clock."""
         self._begun_s = time.monotonic()
         self._live = sys.stderr.isatty()
-        self._last = ""
+        self._tenth = -1
 
     def show(self, progress: "Progress") -> None:
         """Show where the run is."""
@@ -127,10 +127,12 @@ class ProgressLine:
         left_s = elapsed_s / progress.done * (progress.total - progress.done) if progress.done else 0.0
         left = f", about {left_s:.0f} s left" if progress.done else ""
         text = f"{progress.server}  {progress.condition}  {progress.done}/{progress.total}  {elapsed_s:.0f} s{left}"
+        tenth = progress.done * 10 // max(1, progress.total)
         if self._live:
             self._draw(printable(text))
-        elif not progress.done or progress.done * 10 // progress.total > (progress.done - 1) * 10 // progress.total:
+        elif tenth != self._tenth:
             say(text)
+        self._tenth = tenth
 
     def warn(self, text: str) -> None:
         """Say what the user should know before the run."""

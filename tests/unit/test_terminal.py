@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.cli import terminal
+from audit.cli.run import ProgressLine
+from audit.execution import Progress
 
 
 @given(text=st.text())
@@ -58,3 +60,14 @@ def test_conversation_that_nobody_hears_is_dropped(monkeypatch: pytest.MonkeyPat
         with pytest.raises(BrokenPipeError):
             terminal.show("data")
         terminal.leave()
+
+
+@pytest.mark.parametrize("step", [1, 3, 8, 20])
+def test_progress_is_a_line_for_each_tenth_that_is_reached(step: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nobody watches a live line, a unit that counts for many passes a tenth too, and none is shown twice."""
+    line = ProgressLine()
+    done = range(0, 128, step)
+    for number in done:
+        line.show(Progress(server="s", condition="batch", done=number, total=128))
+    shown = [int(text.split()[2].split("/")[0]) for text in capsys.readouterr().err.splitlines()]
+    assert [number * 10 // 128 for number in shown] == sorted({number * 10 // 128 for number in done})
