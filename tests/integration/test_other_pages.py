@@ -19,6 +19,7 @@ from tests.unit.report.reported import MARKUP
 from tests.unit.report.test_page import Page
 
 ACCURACY = "2026-11-30-accuracy-tiny-llama-q4_0"
+BEYOND = "2026-11-30-accuracy-smollm2-135m-q4_1"
 IDENTITY = "2026-11-30-identity-source-one-ulp"
 EPOCHS = "2026-11-30-identity-epochs-gemma"
 SECTIONS = {
@@ -152,6 +153,11 @@ STORED: dict[str, Callable[[str], bool]] = {
         "Within: 0 of 32768 rows beyond their bounds" in text
         and "covered by 338 clear winners" in text
         and "67 % of 0.8842" in text
+    ),
+    BEYOND: lambda text: (
+        "Beyond: 1 of 8192 rows beyond their bounds" in text
+        and "5 hold, 2 are refuted and 1 is not applicable" in text
+        and "111 % of 0.1737; rows beyond: 1" in text
     ),
 }
 
