@@ -39,14 +39,17 @@ def shown(found: dict[str, Any], condition: str) -> str:
         return "not planned"
     if not one["moved"]:
         return f"{one['verdict']} without any setting"
-    told = []
+    told, still = [], []
     for row in found["settings"]:
         cell = next(cell for cell in row["cells"] if cell["condition"] == condition)
         if cell["status"] == "remedy":
             waves = cell["by_wave"]
             told.append(f"`{row['setting']}` (0/{waves['n']}, rate at most {waves['high']:.2f}{price(found, row)})")
+        elif cell["status"] == "too rare":
+            still.append(f"`{row['setting']}` 0/{cell['by_wave']['n']}")
     moved = f"{one['by_wave']['divergent']}/{one['by_wave']['n']} moved"
-    return f"{moved}; {', '.join(told) or 'no remedy among those tried'}"
+    rare = f"too rare to tell, {', '.join(still)}" if still else ""
+    return f"{moved}; {', '.join(told) or rare or 'no remedy among those tried'}"
 
 
 def price(found: dict[str, Any], row: dict[str, Any]) -> str:

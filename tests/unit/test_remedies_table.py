@@ -37,5 +37,7 @@ def test_a_remedy_is_shown_with_its_bound_and_price() -> None:
     assert shown(found, "concurrent_greedy_c8") == "not planned"
     assert price(found, row("x", "remedy", None)) == ""
     assert shown({**found, "settings": []}, "cache_warm1") == "3/3 moved; no remedy among those tried"
+    rare = {**found, "settings": [row("ub-1", "too rare", 50.0), row("kvu", "diverges", 90.0)]}
+    assert shown(rare, "cache_warm1") == "3/3 moved; too rare to tell, `ub-1` 0/3"
     unmoved = {**condition, "moved": False, "verdict": "identical"}
     assert shown({**found, "conditions": [unmoved]}, "cache_warm1") == "identical without any setting"
