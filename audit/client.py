@@ -9,7 +9,7 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from audit.errors import ReplyError, UsageError
+from audit.schedule import Hold
 
 __all__ = ["BODY_BYTES_MAX", "Address", "Client", "Exchange", "Sink"]
 
@@ -148,7 +149,7 @@ class _LastByteHeld(httpx.AsyncByteStream):
     What remains to be done at the release of a wave is one byte a member, so that requests arrive closer together.
     """
 
-    def __init__(self, body: bytes, hold: Callable[[], Awaitable[None]], clock: _Clock) -> None:
+    def __init__(self, body: bytes, hold: Hold, clock: _Clock) -> None:
         self._body, self._hold, self._clock = body, hold, clock
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -215,15 +216,11 @@ class Client:
         """Send a GET."""
         return await self.send(self.prepare("GET", path))
 
-    async def post(
-        self, path: str, body: bytes, *, sink: Sink | None = None, hold: Callable[[], Awaitable[None]] | None = None
-    ) -> Exchange:
+    async def post(self, path: str, body: bytes, *, sink: Sink | None = None, hold: Hold | None = None) -> Exchange:
         """Send a POST with exactly these bytes, of which the last one waits for `hold` where that is given."""
         return await self.send(self.prepare("POST", path, body), sink=sink, hold=hold)
 
-    async def send(
-        self, request: httpx.Request, *, sink: Sink | None = None, hold: Callable[[], Awaitable[None]] | None = None
-    ) -> Exchange:
+    async def send(self, request: httpx.Request, *, sink: Sink | None = None, hold: Hold | None = None) -> Exchange:
         """Send a prepared request once.
 
         A reply of status 200 goes into `sink` where one is given, and only its beginning is kept; otherwise the whole

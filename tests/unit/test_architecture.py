@@ -18,10 +18,10 @@ import pytest
 RANKS = {
     "": 0,  # audit/__init__.py, which every import of the package runs first
     "errors": 0,
-    **dict.fromkeys(["events", "files", "kind", "statistics", "stream", "trial"], 1),
+    **dict.fromkeys(["events", "files", "kind", "schedule", "statistics", "stream", "trial"], 1),
     **dict.fromkeys(["advice", "conditions", "finding", "record", "rows"], 2),
     **dict.fromkeys(["compare", "difference", "history", "past", "plan", "wire"], 3),
-    **dict.fromkeys(["client", "machine", "order", "request", "schedule", "store", "tiny"], 4),
+    **dict.fromkeys(["client", "machine", "order", "request", "store", "tiny"], 4),
     **dict.fromkeys(["export", "local", "prereg", "proofs", "server", "unsealed"], 5),
     **dict.fromkeys(["analyse", "dumper", "fake", "probe", "replies", "spool"], 6),
     "sitting": 7,
