@@ -68,7 +68,9 @@ CHECKS = {
     "canary": "the same full-vocabulary request, first and last in the run, gave the same bits",
     "float32": "stored logprobs are float32 values, so that nothing was rounded on the way",
     "top_k": "steps hold as many logprobs as were asked for",
+    "greedy": "each token of a greedy request is the most probable one of its step",
     "settings": "the server's echo of each request's settings is what was sent",
+    "counts": "the server's counts of tokens are those of the request and of its reply",
     "one_ulp": "a stored logprob moved by one ULP is seen by digest and comparison",
     "parse_twice": "the same stream read twice is the same stream",
 }
