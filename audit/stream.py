@@ -7,8 +7,11 @@ specification. It compares nothing and knows no server.
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from audit.errors import EvidenceError
 
@@ -109,26 +112,26 @@ class Stream(NamedTuple):
 
         Raises: EvidenceError where the bytes are not exactly what `to_bytes` writes.
         """
+        header, _, lines = data.partition(b"\n")
         try:
-            header, *lines, rest = data.decode("ascii").split("\n")
-            # All steps at once, which is several times as fast as line by line.
-            joined = "[" + ",".join(lines) + "]"
-            values = json.loads(joined)
-            stream = cls(int(json.loads(header)["n_probs"]), tuple(_step(*value) for value in values))
-            same = _ENCODER.encode(stream.steps) == joined and stream.header() == header and not rest
+            stream = cls(int(json.loads(header)["n_probs"]), tuple(_READER.decode_lines(lines)))
+            same = stream.header().encode("ascii") == header and _as_written(stream.steps) == lines
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise EvidenceError(f"a stream of {len(data)} bytes cannot be read: {error}") from error
-        # Where the brackets of each line match, no step spans lines; as many steps as lines are then one a line.
-        matching = all(line.count("[") == line.count("]") for line in lines)
-        if not (same and matching and len(values) == len(lines)):
+        if not same:
             raise EvidenceError(f"a stream of {len(data)} bytes is not in canonical form")
         return stream
 
 
-def _step(token: int, logprob: float | None, top: Sequence[tuple[int, float | None]]) -> Step:
-    """Read a step; what has another type than it should is written back differently, and so refused."""
-    return Step(int(token), _nats(logprob), tuple((int(entry), _nats(nats)) for entry, nats in top))
+_READER = msgspec.json.Decoder(Step)
+_WRITER = msgspec.json.Encoder()
+# What msgspec writes otherwise than `repr`, with the same digits: numbers below 1e-4 and from 1e16 on.
+_OTHERWISE = re.compile(rb"(?<![\d.])(?:0\.0000\d+|\d(?:\.\d+)?e-?\d+)")
 
 
-def _nats(value: float | None) -> float | None:
-    return None if value is None else float(value)
+def _as_written(steps: Sequence[Step]) -> bytes:
+    """Return the lines that `to_bytes` writes for finite numbers, several times as fast: what reading compares with."""
+    lines = _WRITER.encode_lines(steps)
+    if b"e" in lines or b"0.0000" in lines:
+        lines = _OTHERWISE.sub(lambda number: repr(float(number[0])).encode("ascii"), lines)
+    return lines

@@ -225,6 +225,21 @@ def test_a_header_that_is_not_canonical_is_refused(header: bytes) -> None:
         Stream.from_bytes(header + b"[7,-0.5,[]]\n")
 
 
+def test_reading_writes_every_number_as_writing_does(repository: Path) -> None:
+    """Two encoders agree on 8,000 float32 of all exponents, as many doubles, and the neighbours of where one differs.
+
+    Reading refuses what it would write otherwise, so that one number written differently were a stream refused.
+    """
+    random = np.random.default_rng(7)
+    singles = random.integers(0, 2**32, 8_000, dtype=np.uint32).view(np.float32)
+    doubles = random.integers(0, 2**64, 8_000, dtype=np.uint64).view(np.float64)
+    edges = [10.0**power for power in range(-30, 30)] + [float(text) for text, _ in golden(repository)]
+    near = [one for edge in edges for one in (edge, math.nextafter(edge, 1e300), math.nextafter(edge, -1), 100 + edge)]
+    for value in filter(math.isfinite, [*singles.tolist(), *doubles.tolist(), *near, *(-one for one in near)]):
+        stream = Stream(1, (Step(7, value, ((0, value), (10_000, value))),))
+        assert Stream.from_bytes(stream.to_bytes()) == stream
+
+
 def test_steps_that_share_a_line_or_span_two_are_refused() -> None:
     """Together they hold as many steps as lines, and joined they read like the canonical ones."""
     header = BYTES.splitlines(keepends=True)[0]
