@@ -7,6 +7,7 @@ knows a server, a seed or a token.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from sys import intern
 from typing import Any, NamedTuple
 
 from audit.trial import Block, Entry, Place, Trial, Unit
@@ -33,8 +34,8 @@ class Request:
 
     @property
     def baseline(self) -> str:
-        """The greedy baseline of the prompt."""
-        return f"baseline/greedy/{self.prompt}"
+        """The greedy baseline of the prompt: one string, since nearly every trial names it."""
+        return intern(f"baseline/greedy/{self.prompt}")
 
     @property
     def baseline_seeded(self) -> str:

@@ -43,8 +43,8 @@ __all__ = [
 ]
 
 
-class _Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A record shape: frozen, by keyword, and strict about its fields."""
+class _Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A record shape: frozen, by keyword, and strict about its fields; none can hold itself, so none is collected."""
 
 
 class Process(_Shape, frozen=True, kw_only=True):

@@ -56,8 +56,8 @@ def unit_refusals(evidence: Evidence, unit: Unit, *, teachers: dict[str, list[in
 
 
 def _answer(attempt: Attempt, trial: Trial) -> Complete | None:
-    invoked = attempt.requests.get(trial.trial, {}).get(0)
-    return None if invoked is None else invoked[1]
+    asked = attempt.requests.get(trial.trial)
+    return asked[0][1] if asked else None
 
 
 def _reply_refusal(attempt: Attempt, trial: Trial, teacher: SequenceOf[int], vocabulary: int) -> str | None:

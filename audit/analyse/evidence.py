@@ -50,7 +50,7 @@ class Planned:
 
 @dataclass(kw_only=True, slots=True)
 class Attempt:
-    """One try at a unit; its requests with their answers by trial and part.
+    """One try at a unit; its requests with their answers by trial, part after part.
 
     `earlier` is the server's snapshot before `before`.
     """
@@ -59,7 +59,7 @@ class Attempt:
     earlier: Snapshot | None = None
     before: Snapshot | None = None
     after: Snapshot | None = None
-    requests: dict[str, dict[int, tuple[Invoke, Complete | None]]] = field(default_factory=dict)
+    requests: dict[str, list[tuple[Invoke, Complete | None]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +107,7 @@ class Evidence:
     def answers(self, trial: str) -> tuple[tuple[Invoke, Complete | None], ...]:
         """Return the requests of a trial's last attempt with their answers, by part."""
         attempt = self.attempts.get(self.planned[trial].unit.unit)
-        requests = attempt.requests.get(trial, {}) if attempt is not None else {}
-        return tuple(requests[part] for part in sorted(requests))
+        return tuple(attempt.requests.get(trial, ())) if attempt is not None else ()
 
     def replies(self, trial: str) -> tuple[Reply, ...]:
         """Return the replies of a trial's last attempt, by part."""
@@ -267,10 +266,13 @@ def _add(evidence: Evidence, line: Any, *, resumed: bool) -> None:  # noqa: ANN4
             if line.trial not in evidence.planned or evidence.planned[line.trial].unit.unit != line.unit:
                 raise EvidenceError(f"history.jsonl: line {line.n}: the unit {line.unit} has no trial {line.trial}")
             evidence.invoke_lines.append(line.n)
-            _attempt(evidence, line.unit, line).requests.setdefault(line.trial, {})[line.part] = (line, None)
+            requests = _attempt(evidence, line.unit, line).requests.setdefault(line.trial, [])
+            if line.part != len(requests):
+                raise EvidenceError(f"history.jsonl: line {line.n}: part {line.part} of {line.trial} is not due")
+            requests.append((line, None))
         case Complete():
-            requests = _attempt(evidence, line.unit, line).requests.get(line.trial, {})
-            invoke, answer = requests.get(line.part, (None, None))
+            requests = _attempt(evidence, line.unit, line).requests.get(line.trial, [])
+            invoke, answer = requests[line.part] if 0 <= line.part < len(requests) else (None, None)
             if invoke is None or answer is not None:
                 raise EvidenceError(
                     f"history.jsonl: line {line.n} answers a request of {line.trial} that does not wait for one"

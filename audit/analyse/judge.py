@@ -62,12 +62,14 @@ class Row(NamedTuple):
     window_end_ns: float | None
 
 
+@cache
 def family_of(condition: str) -> str:
     """Return a condition without its level."""
     family, separator, level = condition.rpartition("_c")
     return family if separator and family in _LEVELLED and level.isdigit() else condition
 
 
+@cache
 def level_of(condition: str) -> int:
     """Return a condition's level, 0 where it has none."""
     family = family_of(condition)

@@ -34,7 +34,7 @@ def tabulate(run: Run, evidence: Mapping[str, Evidence]) -> pd.DataFrame:
         for row in judge(one, fact=fact):
             for append, value in zip(appends, row, strict=True):
                 append(value)
-    table = pd.DataFrame({name: pd.Series(columns.pop(name)) for name in Row._fields})
+    table = pd.DataFrame({name: pd.Series(columns.pop(name)) for name in Row._fields}, copy=False)
     table["usable"] = table["exclusion"].isna()
     without = (table["condition"] == NO_LOGPROBS) & (table["outcome"] == "token-identical")
     table["diverged"] = table["usable"] & (table["outcome"] != "identical") & ~without

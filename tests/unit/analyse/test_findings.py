@@ -375,6 +375,8 @@ UNSENT: dict[str, Any] = {"sent_ns": 0, "first_byte_ns": None, "last_byte_ns": N
     [
         (lambda s: Invoke(server="b", request="", slot=0, **ONE), "names the server 'b'"),
         (lambda s: Invoke(server="a", request="", slot=0, **{**ONE, "trial": "x"}), "has no trial x"),
+        (lambda s: Invoke(server="a", request="", slot=0, **ONE), "part 0 of stream_vs_whole/p/0 is not due"),
+        (lambda s: Invoke(server="a", request="", slot=0, **{**ONE, "part": 2}), "part 2 of .* is not due"),
         (lambda s: Complete(server="a", failure=None, reply=None, **ONE, **UNSENT), "does not wait for one"),
         (
             lambda s: Snapshot(server="a", unit=ONE["unit"], attempt=-1, process=s.who(), **SNAPSHOT),
