@@ -3544,7 +3544,7 @@ for kind_name, kind_text in {
     KINDS[kind_name] = fields(kind_text)
 ROLES = "role:=before|screen|confirm|after settings:[str] "
 REMEDY_SHAPES = {
-    **{kind: SHAPES[kind] for kind in ("begin", "interrupt", "end")},
+    **{kind: SHAPES[kind] for kind in ("begin", "resume", "interrupt", "end")},
     "build": fields(OF_ANY + "build:str help:digest variables:[str]"),
     "untried": fields(
         OF_ANY + "settings:[str] words:str reason:=unknown~flag|unknown~variable|as~without~it|time|confirmed~enough"
@@ -3605,7 +3605,8 @@ class RemedyWalk(Walk):
     def on_build(self, line: JSON, _: Server) -> None:
         """Note the build, which is named once, before any start."""
         run: JSON = self.run
-        self.ledger.hold("lines", run.build is None and self.n == 1, "line {}: the build, again or late", self.n)
+        first = run.build is None and not (run.untried or run.failed or run.arms)
+        self.ledger.hold("lines", first, "line {}: the build, again or late", self.n)
         run.build = line["build"]
         run.named_file("facts", line["help"])
 

@@ -1,7 +1,9 @@
 """`determinism remedy`: which setting makes a server reproducible, and what it costs."""
 
 import re
+import shlex
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from audit.remedy.plan import RemedyPlan
 
 _INTERRUPTED = 130
+_ROUNDS, _CONFIRMED_MAX = 2, 3
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -33,13 +36,21 @@ def command(
         str | None,
         typer.Option("--budget", metavar="TIME", help="Begin nothing more after this time: 20m, 900s, 1h."),
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=20, help="Starts that screen one setting.")] = 2,
-    confirm: Annotated[int, typer.Option("--confirm", min=1, max=100, help="Settings to confirm at most.")] = 3,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, max=20, help="Starts that screen one setting; default 2.")
+    ] = None,
+    confirm: Annotated[
+        int | None, typer.Option("--confirm", min=1, max=100, help="Settings to confirm at most; default 3.")
+    ] = None,
     plan: Annotated[Path | None, typer.Option("--plan", help="The plan of an audit to ask instead.")] = None,
     slots: options.SlotsOption = 8,
     ctx: options.CtxOption = 1024,
     threads: options.ThreadsOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder; default results/local/TIME.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", metavar="RUN", help="Take up an unsealed remedy with the same server and finish it."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--assert", help="Exit 1 where a divergence has no remedy.")] = False,
     as_json: options.JsonOption = False,
 ) -> int:
@@ -58,19 +69,32 @@ def command(
         return 0
     if model is None:
         raise UsageError("no model is named", hint="add --model with a name or the path of a .gguf")
+    for flag, given in (("--plan", plan), ("--rounds", rounds), ("--confirm", confirm), ("--out", out)):
+        if resume is not None and given:
+            raise UsageError(f"{flag} cannot stand beside --resume {resume}, which has its plan in it")
     budget_s = seconds(budget)
-    asked = RemedyPlan.of(Plan.load(plan or options.DATA / "remedy.toml"), rounds=rounds, confirmed_max=confirm)
+    asked = None
+    if resume is None:
+        loaded = Plan.load(plan or options.DATA / "remedy.toml")
+        asked = RemedyPlan.of(loaded, rounds=rounds or _ROUNDS, confirmed_max=confirm or _CONFIRMED_MAX)
     launcher = LlamaLauncher(
         file=resolve_model(model),
         base=options.launch_settings(slots, ctx, threads),
         binary=None if binary is None else resolve_binary(binary),
     )
-    folder = out or Path("results/local") / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    return perform(asked, launcher, folder, names=setting, budget_s=budget_s, strict=strict, as_json=as_json)
+    folder = resume or out or Path("results/local") / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    words: list[object] = ["determinism", "remedy", "--resume", folder, "--model", model]
+    words += ["--binary", binary] if binary is not None else []
+    words += [word for name in setting or [] for word in ("--setting", name)]
+    words += ["--slots", slots, "--ctx", ctx, *(["--threads", threads] if threads else [])]
+    again = shlex.join(map(str, words))
+    return perform(
+        asked, launcher, folder, names=setting, budget_s=budget_s, strict=strict, as_json=as_json, again=again
+    )
 
 
 def perform(
-    plan: "RemedyPlan",
+    plan: "RemedyPlan | None",
     launcher: "Launcher",
     folder: Path,
     *,
@@ -78,20 +102,24 @@ def perform(
     budget_s: float | None = None,
     strict: bool = False,
     as_json: bool = False,
+    again: str = "",
 ) -> int:
-    """Measure with any launcher, report, and return the exit code."""
+    """Measure with any launcher, report, and return the exit code.
+
+    Without a plan the folder holds an unsealed remedy, which is taken up; `again` is the command that does so.
+    """
     from audit.cli.stop import Stop
     from audit.remedy.catalogue import chosen
     from audit.remedy.findings import report_code
     from audit.remedy.measure import measure
     from audit.remedy.page import derive_remedy
+    from audit.remedy.resume import resume_remedy
 
+    act = resume_remedy if plan is None else partial(measure, plan)
     with Stop() as stop:
-        seal = measure(
-            plan, launcher, chosen(names), folder, perform=stop.run, say=say, stopped=stop.asked, budget_s=budget_s
-        )
+        seal = act(launcher, chosen(names), folder, perform=stop.run, say=say, stopped=stop.asked, budget_s=budget_s)
     if seal is None:
-        say(f"interrupted: {folder} is unsealed, and the starts in {folder}/arms are sealed audits of their own")
+        say(f"interrupted: {folder} is unsealed and keeps every finished start; resume it with\n{again}")
         return _INTERRUPTED
     findings = derive_remedy(folder)
     show_remedy(folder, findings, as_json=as_json)

@@ -16,7 +16,7 @@ from audit.local.launch import LaunchSettings, bare_words, server_arguments
 from audit.local.models import ModelFile
 from audit.local.process import environment_present, file_sha256, mapped_libraries
 
-__all__ = ["build_name", "declare"]
+__all__ = ["build_name", "declare", "declared_argv"]
 
 # Settings that came later: they stand in a declaration only where one was set, so that older ones can be compared.
 _SILENT = ("threads_batch", "cont_batching", "cache_prompt")
@@ -38,12 +38,11 @@ def declare(
     process. `libraries` are those that the process has mapped at this moment;
     one whose file was deleted since has `sha256` null.
     """
-    words = server_arguments(model.path.name, settings, port=port, binary=binary is not None)
     libraries = mapped_libraries(pid)
     plain = dataclasses.asdict(settings) | {"extra_args": bare_words(list(settings.extra_args))}
     plain = {name: value for name, value in plain.items() if value is not None or name not in _SILENT}
     return {
-        "argv": bare_words([str(binary or "xllamacpp"), *words]),
+        "argv": declared_argv(model, settings, binary=binary, port=port),
         "build": build_name(binary),
         "environment_present": environment_present(environment),
         "executable_sha256": file_sha256(binary or Path(sys.executable)),
@@ -55,6 +54,12 @@ def declare(
         "model_sha256": model.sha256,
         "settings": plain,
     }
+
+
+def declared_argv(model: ModelFile, settings: LaunchSettings, *, binary: Path | None, port: int) -> list[str]:
+    """Return the server line as it is declared, without any path of this machine."""
+    words = server_arguments(model.path.name, settings, port=port, binary=binary is not None)
+    return bare_words([str(binary or "xllamacpp"), *words])
 
 
 def build_name(binary: Path | None) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from audit.client import Address
 from audit.errors import ServerError, UsageError
-from audit.local.declare import build_name
+from audit.local.declare import build_name, declared_argv
 from audit.local.launch import LaunchSettings
 from audit.local.models import ModelFile
 from audit.local.owned import OwnedServer, start_binary, start_embedded
@@ -74,6 +74,9 @@ class Launcher(Protocol):
     @property
     def threads(self) -> int:
         """Threads of one."""
+
+    def line(self) -> list[str]:
+        """Return the line of a server without any setting, as it is declared, with any port."""
 
     def known(self) -> Known:
         """Ask the build what it understands."""
@@ -134,6 +137,10 @@ class LlamaLauncher:
     def threads(self) -> int:
         """Threads of one."""
         return self.base.threads
+
+    def line(self) -> list[str]:
+        """Return the line of a server without any setting, as it is declared, with port 0."""
+        return declared_argv(self.file, self.base, binary=self.binary, port=0)
 
     def known(self) -> Known:
         """Ask the build: a program for its help, the embedded build for its fields, both for words in their files.

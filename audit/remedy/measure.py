@@ -14,21 +14,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from audit.capture import capture
-from audit.errors import DeterminismError
+from audit.errors import DeterminismError, EvidenceError
 from audit.machine import dependencies, machine, program, python
 from audit.order import Order
 from audit.record import End, Interrupt
 from audit.remedy.catalogue import Setting, pairs_of
 from audit.remedy.judge import Start, has_moved, judge_start
 from audit.remedy.launcher import Launcher
+from audit.remedy.past import Past
 from audit.remedy.plan import RemedyPlan
 from audit.remedy.record import ARMS, ArmLine, BuildLine, FailedLine, RemedyManifest, Role, Untried, UntriedLine
 from audit.sitting import declared_by
 from audit.store import Run, RunWriter
 from audit.stream import FORMAT, canonical, digest
 
-__all__ = ["Measuring", "measure"]
+__all__ = ["Measuring", "carry_out", "measure"]
 
 _SHOWN = "-"
 
@@ -45,6 +48,11 @@ class Screened(NamedTuple):
     void: tuple[str, ...]
     per_second: float
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the settings."""
+        return [setting.name for setting in self.settings]
+
 
 @dataclass(kw_only=True)
 class Measuring:
@@ -59,6 +67,7 @@ class Measuring:
         say: is told where the work is.
         stopped: is asked whether to stop.
         budget_s: seconds after which nothing more is begun; None for no end.
+        past: what an earlier process of this record did, which is walked through and not done again.
     """
 
     plan: RemedyPlan
@@ -69,6 +78,7 @@ class Measuring:
     say: Callable[[str], None]
     stopped: Callable[[], bool]
     budget_s: float | None
+    past: Past = field(default_factory=Past)
     begun_s: float = field(default_factory=time.monotonic)
     count: int = 0
     took_s: dict[str, float] = field(default_factory=dict)
@@ -92,8 +102,9 @@ class Measuring:
     def _usable(self) -> list[Setting]:
         """Ask the build, write down what it is, and return the settings that can be tried."""
         known = self.launcher.known()
-        fact = self.writer.put_fact(canonical(known.help))
-        self.writer.append(BuildLine(build=known.build, help=fact, variables=sorted(known.variables)))
+        fact = canonical(known.help)
+        self._write(BuildLine(build=known.build, help=digest(fact), variables=sorted(known.variables)))
+        self.writer.put_fact(fact)
         usable = []
         for setting in self.settings:
             words = " ".join(setting.words)
@@ -109,12 +120,13 @@ class Measuring:
 
     def _screen(self, settings: tuple[Setting, ...], aims: Sequence[str]) -> Screened | None:
         """Screen settings round by round; None where no server started, or there was no time left."""
-        if not self.time_for("screen", reserve_s=self.reserve_s()):
+        names = [setting.name for setting in settings]
+        if not self._in_time(names, like="screen", reserve_s=self.reserve_s()):
             self._untried(settings, "time", "the time was over before it was screened")
             return None
         asked, seen, void, per_second = list(aims), set[str](), set(aims), 0.0
         for number in range(self.plan.rounds):
-            if not asked or (number and not self.time_for("screen", reserve_s=self.reserve_s())):
+            if not asked or (number and not self._again(names)):
                 break
             start = self._start("screen", settings, asked)
             if start is None:
@@ -131,10 +143,20 @@ class Measuring:
         for at, one in enumerate(best):
             if at >= self.plan.confirmed_max:
                 self._untried(one.settings, "confirmed enough", f"{self.plan.confirmed_max} others were confirmed")
-            elif not self.time_for("before", reserve_s=self.took_s["before"]):
+            elif not self._in_time(one.names, like="before", reserve_s=self.took_s["before"]):
                 self._untried(one.settings, "time", "the time was over before it was confirmed")
             elif self._start("confirm", one.settings, self.plan.aims) is not None:
                 self._start("after", (), self.plan.aims)
+
+    def _in_time(self, names: list[str], *, like: Role, reserve_s: float) -> bool:
+        """Tell whether settings are begun with in time: as the record says, and behind its end as the clock does."""
+        if self.past:
+            return not self.past.untried(names)
+        return self.time_for(like, reserve_s=reserve_s)
+
+    def _again(self, names: list[str]) -> bool:
+        """Tell whether settings are screened in one more round, by the record and then by the clock."""
+        return self.past.screens(names) if self.past else self.time_for("screen", reserve_s=self.reserve_s())
 
     def time_for(self, role: str, *, reserve_s: float) -> bool:
         """Tell whether a start like the latest of a role would end in time, and leave a reserve."""
@@ -149,20 +171,51 @@ class Measuring:
 
     def _untried(self, settings: Sequence[Setting], reason: Untried, words: str) -> None:
         names = [setting.name for setting in settings]
-        self.writer.append(UntriedLine(settings=names, reason=reason, words=words))
+        self._write(UntriedLine(settings=names, reason=reason, words=words))
         self.say(f"not tried: {' and '.join(names)}: {words}")
+
+    def _write(self, line: BuildLine | UntriedLine) -> None:
+        """Append a line, unless the record has it already."""
+        if self.past:
+            self.past.meet(line)
+        else:
+            self.writer.append(line)
 
     def _start(self, role: Role, settings: Sequence[Setting], asked: Sequence[str]) -> Start | None:
         """Start a server, audit it, write the start down and judge it; None where there was no audit."""
+        names = [setting.name for setting in settings]
+        line = ArmLine(
+            arm="-".join([f"{self.count:04}", role, *names]),
+            role=role,
+            settings=names,
+            words=[" ".join(setting.words) for setting in settings],
+            asked=list(asked),
+            argv=[],
+            environment={name: value for one in settings for name, value in one.environment.items()},
+            seal="",
+            memory_bytes=None,
+        )
+        self.count += 1
+        words = " ".join(line.words) or "without any setting"
+        self.say(f"{line.arm}: {words}" + (", as recorded" if self.past else ""))
+        found = self.past.start(line) if self.past else self._started(line, settings)
+        if found is None:
+            return None
+        line, self.took_s[role] = found
+        run = Run.open(self.writer.folder / ARMS / line.arm)
+        if run.seal != line.seal:
+            raise EvidenceError(f"{run.folder} is not the audit whose seal the history names")
+        start = judge_start(run, asked)
+        self.say(f"  {_words(start)}" + ("; not sound" if role != "screen" and not start.sound else ""))
+        return start
+
+    def _started(self, line: ArmLine, settings: Sequence[Setting]) -> tuple[ArmLine, float] | None:
+        """Start a server, audit it and write the start down; return its line and the seconds that it took."""
         if self.stopped():
             raise _StoppedError
         begun_s = time.monotonic()
-        names = [setting.name for setting in settings]
-        arm = "-".join([f"{self.count:04}", role, *names])
-        self.say(f"{arm}: {' '.join(word for setting in settings for word in setting.words) or 'without any setting'}")
-        self.count += 1
-        folder = self.writer.folder / ARMS / arm
-        plan = self.plan.asked(role, asked)
+        folder = self.writer.folder / ARMS / line.arm
+        plan = self.plan.asked(line.role, line.asked)
         order = Order(plan=plan, registered=digest(plan.to_bytes()))
         try:
             with self.launcher.start(settings) as started:
@@ -173,29 +226,16 @@ class Measuring:
                 memory = started.memory_bytes()
         except DeterminismError as error:
             shutil.rmtree(folder, ignore_errors=True)
-            self.writer.append(FailedLine(role=role, settings=names, message=error.message))
-            self.say(f"{arm}: failed: {error.message}")
+            self.writer.append(FailedLine(role=line.role, settings=line.settings, message=error.message))
+            self.say(f"{line.arm}: failed: {error.message}")
             return None
         if seal is None:
             raise _StoppedError
-        self.writer.append(
-            ArmLine(
-                arm=arm,
-                role=role,
-                settings=names,
-                words=[" ".join(setting.words) for setting in settings],
-                asked=list(asked),
-                argv=list(declared.get("argv", [])),
-                environment={name: value for one in settings for name, value in one.environment.items()},
-                seal=seal,
-                memory_bytes=memory,
-            )
-        )
+        argv = list(declared.get("argv", []))
+        line = msgspec.structs.replace(line, argv=argv, seal=seal, memory_bytes=memory)
+        self.writer.append(line)
         self.writer.sync()
-        self.took_s[role] = time.monotonic() - begun_s
-        start = judge_start(Run.open(folder), asked)
-        self.say(f"  {_words(start)}" + ("; not sound" if role != "screen" and not start.sound else ""))
-        return start
+        return line, time.monotonic() - begun_s
 
 
 def _words(start: Start) -> str:
@@ -237,25 +277,33 @@ def measure(
     writer = RunWriter(folder)
     try:
         writer.begin(_manifest(plan, launcher), plan=plan.to_bytes(), registration={})
-        measuring = Measuring(
-            plan=plan,
-            launcher=launcher,
-            settings=settings,
-            writer=writer,
-            perform=perform,
-            say=say,
-            stopped=stopped,
-            budget_s=budget_s,
+        return carry_out(
+            Measuring(
+                plan=plan,
+                launcher=launcher,
+                settings=settings,
+                writer=writer,
+                perform=perform,
+                say=say,
+                stopped=stopped,
+                budget_s=budget_s,
+            )
         )
-        try:
-            measuring.run()
-        except (_StoppedError, KeyboardInterrupt):
-            writer.append(Interrupt(reason="stopped by the user"))
-            return None
-        writer.append(End(reason="finished"))
-        return writer.seal()
     finally:
         writer.close()
+
+
+def carry_out(measuring: Measuring) -> str | None:
+    """Do all that is left of a remedy and seal it; None where it was stopped, and the record stays unsealed."""
+    writer = measuring.writer
+    try:
+        measuring.run()
+        measuring.past.end()
+    except (_StoppedError, KeyboardInterrupt):
+        writer.append(Interrupt(reason="stopped by the user"))
+        return None
+    writer.append(End(reason="finished"))
+    return writer.seal()
 
 
 def _manifest(plan: RemedyPlan, launcher: Launcher) -> RemedyManifest:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from audit.errors import EvidenceError
-from audit.record import AnyManifest, Begin, End, Interrupt, Line, decode_line
+from audit.record import AnyManifest, Begin, End, Interrupt, Line, Resume, decode_line
 from audit.remedy.plan import RemedyPlan
 from audit.store import Folder, Run
 
@@ -89,7 +89,7 @@ class FailedLine(Line, frozen=True, kw_only=True, tag="failed"):
     message: str
 
 
-AnyRemedyLine = Begin | BuildLine | UntriedLine | ArmLine | FailedLine | Interrupt | End
+AnyRemedyLine = Begin | Resume | BuildLine | UntriedLine | ArmLine | FailedLine | Interrupt | End
 _DECODER = msgspec.json.Decoder(AnyRemedyLine)
 
 

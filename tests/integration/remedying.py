@@ -75,6 +75,10 @@ class FakeLauncher:
     slots: int = 8
     threads: int = 1
 
+    def line(self) -> list[str]:
+        """Return what a look-alike without settings declares, with another port."""
+        return ["llama-server", "-m", "fake", "--port", "0"]
+
     def known(self) -> Known:
         """Say what the look-alike understands."""
         return Known(build="fake", help={"help": "--no-repack"}, variables=frozenset({"GGML_CPU_TILED_MM"}))
