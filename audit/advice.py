@@ -2,7 +2,8 @@
 
 In go a run folder and its findings, out come lines for a person: the settings that a stored remedy has shown to help on
 this build with this model; where there is none, what llama.cpp itself says, with its source; where that says nothing
-about the condition either, nothing. Advice is for the terminal and never part of a record or of its report.
+about the condition either, nothing. Of two builds that differ only upstream says something. Advice is for the terminal
+and never part of a record or of its report.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from audit.stream import canonical, digest
 
-__all__ = ["ENTRIES", "Position", "advice_of", "build_key", "entry_of", "moved_cells", "position"]
+__all__ = ["ENTRIES", "Position", "advice_of", "advice_on_builds", "build_key", "entry_of", "moved_cells", "position"]
 
 JSON = dict[str, Any]
 ENTRIES = Path(__file__).parent / "data" / "advice.json"
@@ -36,6 +37,15 @@ def position() -> Position:
         'llama.cpp says of `cache_prompt` that, depending on the backend, "the logits are not guaranteed to be '
         'bit-for-bit identical for different batch sizes"',
         "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
+    )
+
+
+def position_on_versions() -> Position:
+    """Return what upstream says of two builds, in a maintainer's words."""
+    return Position(
+        'a maintainer of llama.cpp says that "there is no guarantee that results will b[e] bit-for-bit identical '
+        'across versions"',
+        "https://github.com/ggml-org/llama.cpp/issues/12816",
     )
 
 
@@ -104,6 +114,18 @@ def advice_of(folder: Path, moved: Sequence[tuple[str, str]], *, table: Path = E
         lines.append(f"advice: {said.words} ({said.source})")
         lines.append("advice: `determinism remedy --model GGUF` measures which setting helps on a build of your own")
     return lines
+
+
+def advice_on_builds(findings: Mapping[str, Any]) -> list[str]:
+    """Return advice where two builds of an identity record gave rows that differ; no setting is known to help there."""
+    cells = [cell for pair in findings["pairs"] for cell in pair["cells"]]
+    if all(cell["difference"] is None for cell in cells):
+        return []
+    said = position_on_versions()
+    return [
+        f"advice: {said.words} ({said.source})",
+        "advice: `determinism bisect OLD NEW` finds the build between two that changed the numbers",
+    ]
 
 
 def moved_cells(findings: Mapping[str, Any]) -> list[tuple[str, str]]:

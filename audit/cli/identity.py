@@ -132,16 +132,19 @@ def run_builds(
 
 def show_compared(compared: "Compared", *, as_json: bool) -> None:
     """Print what was found."""
+    from audit.advice import advice_on_builds
     from audit.identity.evidence import IdentityRun
     from audit.identity.text import identity_text
     from audit.stream import canonical
 
     if as_json:
         show(canonical(compared.findings).decode().removesuffix("\n"))
-        return
-    run = IdentityRun.open(compared.folder)
-    show(identity_text(compared.findings, run.manifest, run.asked).removesuffix("\n"))
-    say(f"wrote {compared.folder / 'report.html'}; next: python3 -I -S scripts/verify.py {compared.folder}")
+    else:
+        run = IdentityRun.open(compared.folder)
+        show(identity_text(compared.findings, run.manifest, run.asked).removesuffix("\n"))
+        say(f"wrote {compared.folder / 'report.html'}; next: python3 -I -S scripts/verify.py {compared.folder}")
+    for line in advice_on_builds(compared.findings):
+        say(line)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from audit.advice import advice_of, build_key, entry_of, moved_cells, position
+from audit.advice import advice_of, advice_on_builds, build_key, entry_of, moved_cells, position
 
 JSON = Any
 DECLARED = {
@@ -70,6 +70,15 @@ def test_a_condition_that_the_setting_did_not_help_gets_upstreams_words(tmp_path
 def test_where_nobody_has_said_anything_there_is_no_advice(tmp_path: Path, condition: str) -> None:
     """Upstream's words are about batches and caches alone."""
     assert advice_of(tmp_path, [("s", condition)]) == []
+
+
+@pytest.mark.parametrize(("difference", "lines"), [({"ulp_max": 1}, 2), (None, 0)])
+def test_two_builds_that_differ_get_upstreams_words(difference: JSON, lines: int) -> None:
+    """Only where both ran and their rows differ: of a build that does not start nobody has said anything."""
+    cells = [{"difference": None, "verdict": "IDENTICAL"}, {"difference": difference, "verdict": "DIFFERENT"}]
+    found = advice_on_builds({"pairs": [{"cells": cells}]})
+    assert [line.startswith("advice: ") for line in found] == [True] * lines
+    assert not found or ("issues/12816" in found[0] and "determinism bisect" in found[1])
 
 
 def test_the_systems_own_library_and_the_interpreter_are_no_part_of_a_build() -> None:
