@@ -20,6 +20,7 @@ from tests.unit.report.test_page import Page
 
 ACCURACY = "2026-11-30-accuracy-tiny-llama-q4_0"
 BEYOND = "2026-11-30-accuracy-smollm2-135m-q4_1"
+BEYOND_MORE = "2026-11-30-accuracy-gemma3-270m-q4_k_m"
 IDENTITY = "2026-11-30-identity-source-one-ulp"
 EPOCHS = "2026-11-30-identity-epochs-gemma"
 SECTIONS = {
@@ -158,6 +159,11 @@ STORED: dict[str, Callable[[str], bool]] = {
         "Beyond: 1 of 8192 rows beyond their bounds" in text
         and "5 hold, 2 are refuted and 1 is not applicable" in text
         and "111 % of 0.1737; rows beyond: 1" in text
+    ),
+    BEYOND_MORE: lambda text: (
+        "Beyond: 11 of 2560 rows beyond their bounds" in text
+        and "5 hold, 2 are refuted and 1 is not applicable" in text
+        and "155 % of 2.778; rows beyond: 3" in text
     ),
 }
 
