@@ -3,7 +3,6 @@
 import re
 import shlex
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,11 +112,11 @@ def perform(
     from audit.remedy.findings import report_code
     from audit.remedy.measure import measure
     from audit.remedy.page import derive_remedy
-    from audit.remedy.resume import resume_remedy
 
-    act = resume_remedy if plan is None else partial(measure, plan)
     with Stop() as stop:
-        seal = act(launcher, chosen(names), folder, perform=stop.run, say=say, stopped=stop.asked, budget_s=budget_s)
+        seal = measure(
+            plan, launcher, chosen(names), folder, perform=stop.run, say=say, stopped=stop.asked, budget_s=budget_s
+        )
     if seal is None:
         say(f"interrupted: {folder} is unsealed and keeps every finished start; resume it with\n{again}")
         return _INTERRUPTED

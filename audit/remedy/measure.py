@@ -27,11 +27,12 @@ from audit.remedy.launcher import Launcher
 from audit.remedy.past import Past
 from audit.remedy.plan import RemedyPlan
 from audit.remedy.record import ARMS, ArmLine, BuildLine, FailedLine, RemedyManifest, Role, Untried, UntriedLine
+from audit.remedy.resume import Left, take_up
 from audit.sitting import declared_by
 from audit.store import Run, RunWriter
 from audit.stream import FORMAT, canonical, digest
 
-__all__ = ["Measuring", "carry_out", "measure"]
+__all__ = ["Measuring", "measure"]
 
 _SHOWN = "-"
 
@@ -249,7 +250,7 @@ def _words(start: Start) -> str:
 
 
 def measure(
-    plan: RemedyPlan,
+    plan: RemedyPlan | None,
     launcher: Launcher,
     settings: Sequence[Setting],
     folder: Path,
@@ -262,48 +263,46 @@ def measure(
     """Measure settings, and seal the record.
 
     Args:
-        plan: what is asked of each start.
+        plan: what is asked of each start; None to take up the unsealed remedy in the folder, which has its plan in it.
         launcher: starts the servers.
         settings: what is tried, in order.
-        folder: the run folder, which must not exist or be empty.
+        folder: the run folder, which must not exist or be empty, or else be that of the remedy to take up.
         perform: runs a coroutine to its end.
         say: is told where the work is.
         stopped: is asked before each start, and within its audit, whether the user wants to stop.
-        budget_s: seconds after which nothing more is begun; None for no end.
+        budget_s: seconds from now after which nothing more is begun; None for no end.
 
     Returns: the digest of the seal, or None where it was stopped (the record stays unsealed).
-    Raises: UsageError, ServerError before anything was started.
+    Raises: UsageError, ServerError before anything was started; of a record that is taken up also EvidenceError.
     """
-    writer = RunWriter(folder)
+    begun = plan is not None
+    writer, plan, past = Left(RunWriter(folder), plan, Past()) if plan is not None else take_up(folder, launcher, say)
     try:
-        writer.begin(_manifest(plan, launcher), plan=plan.to_bytes(), registration={})
-        return carry_out(
-            Measuring(
-                plan=plan,
-                launcher=launcher,
-                settings=settings,
-                writer=writer,
-                perform=perform,
-                say=say,
-                stopped=stopped,
-                budget_s=budget_s,
-            )
+        if begun:
+            writer.begin(_manifest(plan, launcher), plan=plan.to_bytes(), registration={})
+        if past.ended:
+            return writer.seal()
+        measuring = Measuring(
+            plan=plan,
+            launcher=launcher,
+            settings=settings,
+            writer=writer,
+            perform=perform,
+            say=say,
+            stopped=stopped,
+            budget_s=budget_s,
+            past=past,
         )
+        try:
+            measuring.run()
+            past.end()
+        except (_StoppedError, KeyboardInterrupt):
+            writer.append(Interrupt(reason="stopped by the user"))
+            return None
+        writer.append(End(reason="finished"))
+        return writer.seal()
     finally:
         writer.close()
-
-
-def carry_out(measuring: Measuring) -> str | None:
-    """Do all that is left of a remedy and seal it; None where it was stopped, and the record stays unsealed."""
-    writer = measuring.writer
-    try:
-        measuring.run()
-        measuring.past.end()
-    except (_StoppedError, KeyboardInterrupt):
-        writer.append(Interrupt(reason="stopped by the user"))
-        return None
-    writer.append(End(reason="finished"))
-    return writer.seal()
 
 
 def _manifest(plan: RemedyPlan, launcher: Launcher) -> RemedyManifest:

@@ -20,7 +20,8 @@ class Past:
     """The lines that are not walked through yet; true while there are any."""
 
     def __init__(self, lines: Sequence[AnyRemedyLine] = ()) -> None:
-        """Keep what was done, each with the seconds since the line before it."""
+        """Keep what was done, each with the seconds since the line before; `ended` where only the seal is missing."""
+        self.ended = bool(lines) and isinstance(lines[-1], End)
         self._left: deque[tuple[BuildLine | UntriedLine | ArmLine | FailedLine, float]] = deque()
         before_ns = 0
         for line in lines:

@@ -1,89 +1,67 @@
-"""An unsealed remedy taken up again: what its history says is walked through, and what is missing is started.
+"""An unsealed remedy taken up again: its history is checked against what goes on, and its folder made ready.
 
-In go the folder and the same launcher and settings, out comes the sealed record. Who is screened again and who is
-confirmed is decided anew from the sealed starts, which gives what was decided before; where the time decided, the
-history does. It is refused where model, build, server line or settings are others. The audit that was interrupted is
-begun again whole.
+In go the folder and the launcher, out come a writer that goes on behind the last whole line, the plan, and what was
+done. It is refused where model, slots, threads or server line are others. The audit that was interrupted is begun again
+whole.
 """
 
 import shutil
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from audit.errors import UsageError
 from audit.files import PARTIAL
 from audit.history import History
-from audit.record import Begin, End, Resume, to_bytes
-from audit.remedy.catalogue import Setting
+from audit.record import Begin, Resume, to_bytes
 from audit.remedy.launcher import Launcher
-from audit.remedy.measure import Measuring, carry_out
 from audit.remedy.past import Past
+from audit.remedy.plan import RemedyPlan
 from audit.remedy.record import ARMS, AnyRemedyLine, ArmLine, RemedyManifest, RemedyRun
 from audit.store import RunWriter
 from audit.stream import digest
 from audit.unsealed import refuse_finished
 
-__all__ = ["resume_remedy"]
+__all__ = ["Left", "take_up"]
 
 
-def resume_remedy(
-    launcher: Launcher,
-    settings: Sequence[Setting],
-    folder: Path,
-    *,
-    perform: Callable[[Coroutine[Any, Any, str | None]], str | None],
-    say: Callable[[str], None],
-    stopped: Callable[[], bool] = lambda: False,
-    budget_s: float | None = None,
-) -> str | None:
-    """Take up an unsealed remedy and seal it.
+class Left(NamedTuple):
+    """What a process left of a remedy, and a writer that goes on with it."""
+
+    writer: RunWriter
+    plan: RemedyPlan
+    past: Past
+
+
+def take_up(folder: Path, launcher: Launcher, say: Callable[[str], None]) -> Left:
+    """Take up an unsealed remedy; its history has said so, unless only its seal is missing.
 
     Args:
-        launcher: starts the servers, as it did before.
-        settings: what is tried, in the same order.
         folder: the run folder.
-        perform: runs a coroutine to its end.
-        say: is told where the work is.
-        stopped: is asked before each start, and within its audit, whether the user wants to stop.
-        budget_s: seconds from now after which nothing more is begun; None for no end.
+        launcher: starts the servers, as it did before.
+        say: is told which start is begun again.
 
-    Returns: the digest of the seal, or None where it was stopped again.
-    Raises: UsageError where model, build, server line or settings are not those of the record, or another process
-        writes it; EvidenceError where the folder contradicts itself.
+    Raises: UsageError where model or server line are not those of the record, or another process writes it;
+        EvidenceError where the folder contradicts itself.
     """
     refuse_finished(folder)
     history = History.take_up(folder)
-    writer = None
     try:
         run = RemedyRun.open(folder)
         lines, cut = list(run.lines(cut=True)), history.cut
         _refuse_others(run.manifest, lines, launcher)
         _clean(folder, lines, say)
-        writer = RunWriter(folder, history)
-        if any(isinstance(line, End) for line in lines):
-            return writer.seal()
-        process = sum(isinstance(line, Begin | Resume) for line in lines)
-        if lines:
-            writer.append(Resume(process=process, wall_ns=time.time_ns(), cut=cut))
-        else:
+        past, writer = Past(lines), RunWriter(folder, history)
+        if not lines:
             writer.begin_history(digest(to_bytes(run.manifest)))
-        return carry_out(
-            Measuring(
-                plan=run.plan,
-                launcher=launcher,
-                settings=settings,
-                writer=writer,
-                perform=perform,
-                say=say,
-                stopped=stopped,
-                budget_s=budget_s,
-                past=Past(lines),
-            )
-        )
-    finally:
-        (writer or history).close()
+        elif not past.ended:
+            process = sum(isinstance(line, Begin | Resume) for line in lines)
+            writer.append(Resume(process=process, wall_ns=time.time_ns(), cut=cut))
+        return Left(writer, run.plan, past)
+    except BaseException:
+        history.close()
+        raise
 
 
 def _refuse_others(manifest: RemedyManifest, lines: Sequence[AnyRemedyLine], launcher: Launcher) -> None:

@@ -35,6 +35,7 @@ NOT_RUN = {
     r"determinism serve ": "it serves until it is ended: tests/live/test_local.py",
     r"determinism fake --port": "it serves until it is ended: tests/integration/test_cli.py",
     r"determinism run --resume ": "it needs a run that did not end: tests/integration/test_stopping.py",
+    r"determinism remedy --resume ": "it needs a remedy that did not end: tests/integration/test_remedy_resume.py",
     r".*--(?:ca|key-file) ": "tests/integration/test_tls.py, with a certificate of its own",
     r"\.venv/bin/python -m pytest": "it is what runs this",
     r"python scripts/accuracy_study\.py ": "minutes to hours: tests/live/test_accuracy.py runs a smaller cut",

@@ -19,7 +19,6 @@ from audit.remedy.catalogue import named
 from audit.remedy.launcher import Known
 from audit.remedy.measure import measure
 from audit.remedy.page import derive_remedy
-from audit.remedy.resume import resume_remedy
 from tests.integration.auditing import verify
 from tests.integration.remedying import FakeLauncher, Remedied, agree, measured
 from tests.integration.test_remedy import SLOW, only_waves
@@ -73,7 +72,7 @@ def taken_up(
 ) -> list[str]:
     """Take a remedy up, to its seal, and return what was said."""
     said: list[str] = []
-    assert resume_remedy(launcher, named(names), folder, perform=asyncio.run, say=said.append, **more) is not None
+    assert measure(None, launcher, named(names), folder, perform=asyncio.run, say=said.append, **more) is not None
     return said
 
 
@@ -166,7 +165,7 @@ def test_another_command_is_refused_and_starts_nothing(
     folder = cut_after(whole.folder, tmp_path / "run", len(lines_of(whole.folder)) - 2)
     arms = sum(line["line"] == "arm" for line in lines_of(folder))
     with pytest.raises(UsageError, match=said):
-        resume_remedy(launcher, named(names), folder, perform=asyncio.run, say=lambda _: None)
+        measure(None, launcher, named(names), folder, perform=asyncio.run, say=lambda _: None)
     assert sum(line["line"] == "arm" for line in lines_of(folder)) == arms
     taken_up(folder)
     agree(folder, derive_remedy(folder))
