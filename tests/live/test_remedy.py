@@ -24,6 +24,7 @@ from audit.remedy.plan import RemedyPlan
 from tests.conftest import PROCESSOR
 from tests.integration.auditing import plan_of
 from tests.integration.remedying import agree
+from tests.integration.test_remedy_resume import cut_after, lines_of
 
 pytestmark = [pytest.mark.live]
 pytest.importorskip("xllamacpp")
@@ -72,6 +73,22 @@ def test_two_settings_of_a_real_build_are_measured(record: tuple[Path, JSON]) ->
     assert "-ub 1" in " ".join(rows["ub-1"]["argv"])
     text = b"".join(path.read_bytes() for path in folder.rglob("*.json*"))
     assert str(Path.home()).encode() + b"/" not in text
+
+
+def test_a_remedy_of_a_real_build_is_taken_up(record: tuple[Path, JSON], tmp_path: Path) -> None:
+    """By the command, as if it had been killed before its last start; another context is refused by the server line."""
+    lines = lines_of(record[0])
+    last = max(at for at, line in enumerate(lines) if line["line"] == "arm")
+    folder = cut_after(record[0], tmp_path / "run", last)
+    words = ["remedy", "--resume", str(folder), "--model", MODEL, "--setting", "ub-1", "--setting", "np-1"]
+    words += ["--slots", str(LEVEL), "--threads", "1", "--ctx"]
+    assert run_command_line([*words, "1024"]) == 2
+    assert lines_of(folder) == lines[:last]
+    assert run_command_line([*words, "512"]) in {0, 3}
+    again = lines_of(folder)
+    assert [line["line"] for line in again[last:]] == ["resume", *(line["line"] for line in lines[last:])]
+    assert again[last + 1]["settings"] == lines[last]["settings"]
+    agree(folder, json.loads((folder / "findings.json").read_bytes()))
 
 
 def test_the_batch_of_a_real_build_is_isolated(record: tuple[Path, JSON], tmp_path: Path) -> None:
