@@ -17,7 +17,7 @@ from audit.errors import EvidenceError, UsageError
 from audit.files import PARTIAL, files, sums, write, write_new
 from audit.history import HISTORY, History
 from audit.plan import Plan
-from audit.record import AnyLine, AnyManifest, Begin, Line, Manifest, line_from_bytes, to_bytes
+from audit.record import AnyLine, AnyManifest, Begin, Line, Manifest, Resume, line_from_bytes, to_bytes
 from audit.rows import Rows
 from audit.stream import FORMAT, Stream, digest
 
@@ -80,6 +80,13 @@ class RunWriter:
         """Write the first line, which names the digest of the manifest."""
         self._history.prev = manifest
         self.append(Begin(process=0, wall_ns=time.time_ns()))
+
+    def go_on(self, manifest: AnyManifest, *, process: int) -> None:
+        """Write the line with which a further process takes the run up, or the first one where there is none yet."""
+        if self._history.count:
+            self.append(Resume(process=process, wall_ns=time.time_ns(), cut=self._history.cut))
+        else:
+            self.begin_history(digest(to_bytes(manifest)))
 
     def append(self, line: Line) -> Line:
         """Append a line, linked to the one before it, and return it as it was written."""

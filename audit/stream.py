@@ -26,7 +26,7 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     r"""Encode `value` as canonical JSON: sorted keys, no spaces, ASCII, floats as `repr`, one `\n`.
 
     The standard library's encoder is used although msgspec is 20 times faster: msgspec writes 36 % of random float32
-    values with other digits.
+    values in another form.
 
     Raises: ValueError for NaN and infinities, TypeError for what JSON cannot hold.
     """

@@ -4,7 +4,6 @@ In goes the folder, out come its manifest, its order, its whole lines, and a wri
 plan is finished is not decided here, and no server is asked. docs/reference/record.md has the rules.
 """
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from audit.errors import EvidenceError, UsageError
 from audit.files import PARTIAL
 from audit.history import HISTORY, History
 from audit.order import Order
-from audit.record import Attested, Complete, End, Invoke, Line, Resume, ServerLine, Snapshot, to_bytes
+from audit.record import Attested, Complete, End, Invoke, Line, ServerLine, Snapshot
 from audit.store import DERIVED_SUMS, STORES, SUMS, Run, RunWriter
 from audit.stream import digest
 
@@ -99,11 +98,8 @@ class Unsealed:
         Raises: EvidenceError where a stored file that the record names is missing or holds other bytes; UsageError
             where nothing can be written.
         """
-        writer, cut = self.sealer(), self.history.cut
-        if self.history.count:
-            writer.append(Resume(process=process, wall_ns=time.time_ns(), cut=cut))
-        else:
-            writer.begin_history(digest(to_bytes(self.run.manifest)))
+        writer = self.sealer()
+        writer.go_on(self.run.manifest, process=process)
         return writer
 
     def sealer(self) -> RunWriter:

@@ -138,6 +138,16 @@ def advise(folder: Path, findings: dict[str, Any]) -> None:
         say(line)
 
 
+def refuse_beside_resume(resume: Path | None, given: dict[str, object]) -> None:
+    """Refuse flags, by their values, that say what the folder of a run that is taken up has in it.
+
+    Raises: UsageError.
+    """
+    for flag, value in given.items():
+        if resume is not None and value:
+            raise UsageError(f"{flag} cannot stand beside --resume {resume}, which has its plan in it")
+
+
 def chosen_path(path: Path | None, *, quick: bool) -> Path:
     """Return the plan file or registration folder that is named, the short plan, or the registered study."""
     if path is not None and quick:

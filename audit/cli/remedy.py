@@ -68,9 +68,7 @@ def command(
         return 0
     if model is None:
         raise UsageError("no model is named", hint="add --model with a name or the path of a .gguf")
-    for flag, given in (("--plan", plan), ("--rounds", rounds), ("--confirm", confirm), ("--out", out)):
-        if resume is not None and given:
-            raise UsageError(f"{flag} cannot stand beside --resume {resume}, which has its plan in it")
+    options.refuse_beside_resume(resume, {"--plan": plan, "--rounds": rounds, "--confirm": confirm, "--out": out})
     budget_s = seconds(budget)
     asked = None
     if resume is None:

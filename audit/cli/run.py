@@ -13,7 +13,7 @@ import typer
 from audit.cli import options
 from audit.cli.stop import Stop
 from audit.cli.terminal import printable, say, show
-from audit.errors import DeterminismError, UsageError
+from audit.errors import DeterminismError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -45,9 +45,7 @@ def command(
     threads: options.ThreadsOption = None,
 ) -> int:
     """Run a plan."""
-    for flag, given in (("--plan", plan), ("--quick", quick), ("--out", out)):
-        if resume is not None and given:
-            raise UsageError(f"{flag} cannot stand beside --resume {resume}, which has its plan in it")
+    options.refuse_beside_resume(resume, {"--plan": plan, "--quick": quick, "--out": out})
     folder = resume or out or Path("results/local") / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     more: list[object] = ["--slots", slots, "--ctx", ctx, *(["--threads", threads] if threads else [])] if local else []
     files = (("--binary", binary), ("--key-file", key_file), ("--ca", ca), ("--declare", declare))

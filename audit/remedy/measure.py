@@ -275,11 +275,8 @@ def measure(
     Returns: the digest of the seal, or None where it was stopped (the record stays unsealed).
     Raises: UsageError, ServerError before anything was started; of a record that is taken up also EvidenceError.
     """
-    begun = plan is not None
-    writer, plan, past = Left(RunWriter(folder), plan, Past()) if plan is not None else take_up(folder, launcher, say)
+    writer, plan, past = take_up(folder, launcher, say) if plan is None else _begun(plan, launcher, folder)
     try:
-        if begun:
-            writer.begin(_manifest(plan, launcher), plan=plan.to_bytes(), registration={})
         if past.ended:
             return writer.seal()
         measuring = Measuring(
@@ -303,6 +300,17 @@ def measure(
         return writer.seal()
     finally:
         writer.close()
+
+
+def _begun(plan: RemedyPlan, launcher: Launcher, folder: Path) -> Left:
+    """Make the folder of a new remedy and begin its record."""
+    writer = RunWriter(folder)
+    try:
+        writer.begin(_manifest(plan, launcher), plan=plan.to_bytes(), registration={})
+    except BaseException:
+        writer.close()
+        raise
+    return Left(writer, plan, Past())
 
 
 def _manifest(plan: RemedyPlan, launcher: Launcher) -> RemedyManifest:

@@ -6,7 +6,6 @@ whole.
 """
 
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +13,12 @@ from typing import NamedTuple
 from audit.errors import UsageError
 from audit.files import PARTIAL
 from audit.history import History
-from audit.record import Begin, Resume, to_bytes
+from audit.record import Begin, Resume
 from audit.remedy.launcher import Launcher
 from audit.remedy.past import Past
 from audit.remedy.plan import RemedyPlan
 from audit.remedy.record import ARMS, AnyRemedyLine, ArmLine, RemedyManifest, RemedyRun
 from audit.store import RunWriter
-from audit.stream import digest
 from audit.unsealed import refuse_finished
 
 __all__ = ["Left", "take_up"]
@@ -35,7 +33,7 @@ class Left(NamedTuple):
 
 
 def take_up(folder: Path, launcher: Launcher, say: Callable[[str], None]) -> Left:
-    """Take up an unsealed remedy; its history has said so, unless only its seal is missing.
+    """Take up an unsealed remedy, and say so in its history, unless only its seal is missing.
 
     Args:
         folder: the run folder.
@@ -49,15 +47,12 @@ def take_up(folder: Path, launcher: Launcher, say: Callable[[str], None]) -> Lef
     history = History.take_up(folder)
     try:
         run = RemedyRun.open(folder)
-        lines, cut = list(run.lines(cut=True)), history.cut
+        lines = list(run.lines(cut=True))
         _refuse_others(run.manifest, lines, launcher)
         _clean(folder, lines, say)
         past, writer = Past(lines), RunWriter(folder, history)
-        if not lines:
-            writer.begin_history(digest(to_bytes(run.manifest)))
-        elif not past.ended:
-            process = sum(isinstance(line, Begin | Resume) for line in lines)
-            writer.append(Resume(process=process, wall_ns=time.time_ns(), cut=cut))
+        if not past.ended:
+            writer.go_on(run.manifest, process=sum(isinstance(line, Begin | Resume) for line in lines))
         return Left(writer, run.plan, past)
     except BaseException:
         history.close()
@@ -73,7 +68,7 @@ def _refuse_others(manifest: RemedyManifest, lines: Sequence[AnyRemedyLine], lau
         ("threads", str(manifest.threads), str(launcher.threads)),
     ]
     if bare is not None:
-        pairs.append(("the server line", " ".join(without_port(bare)), " ".join(without_port(launcher.line()))))
+        pairs.append(("the server line", " ".join(_without_port(bare)), " ".join(_without_port(launcher.line()))))
     for what, before, now in pairs:
         if before != now:
             raise UsageError(
@@ -82,7 +77,7 @@ def _refuse_others(manifest: RemedyManifest, lines: Sequence[AnyRemedyLine], lau
             )
 
 
-def without_port(argv: Sequence[str]) -> list[str]:
+def _without_port(argv: Sequence[str]) -> list[str]:
     """Return a server line without its port, which is another at each start."""
     return [word for at, word in enumerate(argv) if not at or argv[at - 1] != "--port"]
 

