@@ -9,7 +9,6 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +19,7 @@ import httpx
 
 from audit.errors import ReplyError, UsageError
 from audit.schedule import Hold
+from audit.transport import BROKEN, TIMED_OUT, UNCONNECTED, Transport
 
 __all__ = ["BODY_BYTES_MAX", "Address", "Client", "Exchange", "Sink"]
 
@@ -130,41 +130,26 @@ class _Mask:
 
 
 class _Clock:
-    """Notes when httpcore hands the first byte over, or the last one that was held, and when the reply's head is in."""
+    """Notes when the first byte leaves, or the last one that was held, and when the reply's head is in."""
 
     def __init__(self) -> None:
         self.sent_ns = time.monotonic_ns()
         self.first_byte_ns: int | None = None
 
+    def sent(self) -> None:
+        self.sent_ns = time.monotonic_ns()
+
     async def trace(self, event: str, _info: dict[str, Any]) -> None:
         if event == "http11.send_request_headers.started":
-            self.sent_ns = time.monotonic_ns()
+            self.sent()
         elif event == "http11.receive_response_headers.complete":
             self.first_byte_ns = time.monotonic_ns()
 
 
-class _LastByteHeld(httpx.AsyncByteStream):
-    """A body whose last byte waits: a server begins no request before it has the whole of it.
-
-    What remains to be done at the release of a wave is one byte a member, so that requests arrive closer together.
-    """
-
-    def __init__(self, body: bytes, hold: Hold, clock: _Clock) -> None:
-        self._body, self._hold, self._clock = body, hold, clock
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self._body[:-1]
-        await self._hold()
-        self._clock.sent_ns = time.monotonic_ns()
-        yield self._body[-1:]
-        # The others' last bytes go first; waiting for a reply can wait.
-        await asyncio.sleep(0)
-
-
-def _tls(address: Address) -> ssl.SSLContext | bool:
+def _tls(address: Address) -> ssl.SSLContext | None:
     """Build a TLS context only where it is needed: it costs tens of milliseconds a client."""
     if not address.url.startswith("https:"):
-        return False
+        return None
     try:
         return ssl.create_default_context(cafile=None if address.ca is None else os.fspath(address.ca))
     except (OSError, ssl.SSLError) as error:
@@ -187,14 +172,13 @@ class Client:
             headers["Authorization"] = f"Bearer {address.key}"
         self.address = address
         self._timeout_s = timeout_s
+        self._transport = Transport(tls=_tls(address), keepalive_s=KEEPALIVE_S)
         self._http = httpx.AsyncClient(
+            transport=self._transport,
             headers=headers,
-            verify=_tls(address),
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEPALIVE_S),
             trust_env=False,
             follow_redirects=False,
-            http2=False,
         )
 
     async def __aenter__(self) -> Self:
@@ -229,7 +213,7 @@ class Client:
         clock, mask = _Clock(), _Mask(self.address.key)
         request.extensions["trace"] = clock.trace
         if hold is not None:
-            request.stream = _LastByteHeld(request.content, hold, clock)
+            self._transport.hold_last_byte(request, hold, clock.sent)
         body = bytearray()
         status, headers, failure, last_byte_ns = None, {}, None, None
         try:
@@ -256,13 +240,13 @@ class Client:
                     last_byte_ns = last_byte_ns or clock.first_byte_ns
                 finally:
                     await response.aclose()
-        except httpx.ConnectError as error:
+        except UNCONNECTED as error:
             failure = ("connect", str(error) or "connection refused")
-        except (TimeoutError, httpx.TimeoutException) as error:
+        except (TimeoutError, TIMED_OUT) as error:
             failure = ("timeout", f"{type(error).__name__}: no whole answer within {self._timeout_s:g} s")
         except ReplyError as error:
             failure = ("stream_error", error.message)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (*BROKEN, httpx.HTTPError, httpx.InvalidURL) as error:
             failure = ("transport", mask.text(f"{type(error).__name__}: {error}"))
         return Exchange(
             sent_ns=clock.sent_ns,

@@ -91,7 +91,7 @@ class _Client:
     async def post(self, path: str, body: bytes, *, sink: Sink | None = None, hold: Hold | None = None) -> Exchange:
         """Send a POST, after the release of its wave where it has one."""
         if hold is not None:
-            await hold()
+            await hold(lambda: None)
         return await self._send("POST", path, body, sink)
 
     def _connect(self) -> None:

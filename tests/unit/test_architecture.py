@@ -20,7 +20,7 @@ RANKS = {
     "errors": 0,
     **dict.fromkeys(["events", "files", "kind", "schedule", "statistics", "stream", "trial"], 1),
     **dict.fromkeys(["advice", "conditions", "finding", "record", "rows"], 2),
-    **dict.fromkeys(["compare", "difference", "history", "past", "plan", "wire"], 3),
+    **dict.fromkeys(["compare", "difference", "history", "past", "plan", "transport", "wire"], 3),
     **dict.fromkeys(["client", "machine", "order", "request", "store", "tiny"], 4),
     **dict.fromkeys(["export", "local", "prereg", "proofs", "server", "unsealed"], 5),
     **dict.fromkeys(["analyse", "dumper", "fake", "probe", "replies", "spool"], 6),
@@ -50,7 +50,7 @@ ASYNCIO_NETWORK = frozenset(
         "start_unix_server",
     }
 )
-TALKERS = frozenset({"audit.client", "audit.server", "audit.local", "audit.fake", "audit.capture"})
+TALKERS = frozenset({"audit.client", "audit.server", "audit.local", "audit.fake", "audit.capture", "audit.transport"})
 LIBRARIES = frozenset({"asyncio.streams", "h11", "http.client", "http.server", "httpcore", "httpx", "requests"})
 SOCKETS = frozenset({"socket", "socketserver", "ssl", "urllib.request", "xmlrpc"})
 NETWORK = TALKERS | LIBRARIES | SOCKETS | {f"asyncio.{call}" for call in ASYNCIO_NETWORK}

@@ -164,9 +164,10 @@ def test_the_last_byte_waits_and_nobody_has_the_request_before() -> None:
         async with stub(ok) as server, Client(Address(label="a", url=server.url), timeout_s=5.0) as client:
             asked_before: list[int] = []
 
-            async def hold() -> None:
+            async def hold(leave: Callable[[], None]) -> None:
                 await asyncio.sleep(0.05)
                 asked_before.extend([server.connections, len(server.asked), time.monotonic_ns()])
+                leave()
 
             exchange = await client.post("/completion", BODY, hold=hold)
             connections, asked, released_ns = asked_before
@@ -183,6 +184,70 @@ def test_the_last_byte_waits_and_nobody_has_the_request_before() -> None:
     assert "transfer-encoding" not in asked.headers
 
 
+def test_a_body_larger_than_any_buffer_arrives_in_order_before_its_last_byte() -> None:
+    """What is written past httpx overtakes nothing."""
+    body = bytes(n % 251 for n in range(8_000_000)) + b"}"
+
+    async def talk() -> tuple[Exchange, Stub]:
+        async with stub(ok) as server, Client(Address(label="a", url=server.url), timeout_s=20.0) as client:
+
+            async def hold(leave: Callable[[], None]) -> None:
+                assert server.asked == []
+                leave()
+
+            return await client.post("/completion", body, hold=hold), server
+
+    exchange, server = asyncio.run(talk())
+    assert exchange.failure is None
+    assert [asked.body == body for asked in server.asked] == [True]
+
+
+def test_one_request_of_a_client_is_held_and_the_next_is_not() -> None:
+    """A hold is for its own request."""
+
+    async def talk() -> tuple[list[int], Stub]:
+        held: list[int] = []
+        async with stub(ok) as server, Client(Address(label="a", url=server.url), timeout_s=5.0) as client:
+
+            async def hold(leave: Callable[[], None]) -> None:
+                held.append(len(server.asked))
+                leave()
+
+            await client.post("/completion", BODY)
+            await client.post("/completion", BODY, hold=hold)
+            await client.post("/completion", BODY)
+            return held, server
+
+    held, server = asyncio.run(talk())
+    assert held == [1]
+    assert [asked.body for asked in server.asked] == [BODY] * 3
+
+
+def test_a_connection_that_is_reset_before_the_release_is_a_failure_of_the_exchange() -> None:
+    """The write that nobody takes is told like any other that fails."""
+
+    async def talk() -> Exchange:
+        ended = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.transport.abort()
+            ended.set()
+
+        async def hold(leave: Callable[[], None]) -> None:
+            await ended.wait()
+            leave()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            address = Address(label="a", url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            async with Client(address, timeout_s=5.0) as client:
+                return await client.post("/completion", BODY, hold=hold)
+
+    exchange = asyncio.run(talk())
+    assert exchange.failure is not None
+    assert (exchange.failure[0], exchange.status) == ("transport", None)
+
+
 def test_a_connection_that_fails_before_the_release_is_not_held() -> None:
     """What nobody can receive waits for nothing: the failure is told, and the hold was never asked."""
 
@@ -190,7 +255,7 @@ def test_a_connection_that_fails_before_the_release_is_not_held() -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
 
-        async def hold() -> None:
+        async def hold(_leave: Callable[[], None]) -> None:
             raise AssertionError("held")
 
         async with Client(Address(label="a", url=f"http://127.0.0.1:{port}"), timeout_s=5.0) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ def test_all_members_start_before_any_ends() -> None:
         everybody = asyncio.Event()
 
         async def member(number: int, hold: Hold) -> int:
-            await hold()
+            await hold(lambda: None)
             started.append(number)
             if len(started) == 64:
                 everybody.set()
@@ -46,7 +47,7 @@ def test_no_member_goes_on_before_all_are_ready() -> None:
             for _ in range(turns):
                 await asyncio.sleep(0)
             told.append(f"{name} ready")
-            await hold()
+            await hold(lambda: told.append(f"{name} leaves"))
             told.append(f"{name} gone")
 
         async def ended(_hold: Hold) -> None:
@@ -57,7 +58,7 @@ def test_no_member_goes_on_before_all_are_ready() -> None:
             await wave(jobs, delays_ns=[0, 0, 0])
         return told
 
-    assert asyncio.run(run()) == ["a ready", "ended", "b ready", "a gone", "b gone"]
+    assert asyncio.run(run()) == ["a ready", "ended", "b ready", "a leaves", "b leaves", "a gone", "b gone"]
 
 
 def test_a_wave_of_which_nobody_gets_ready_ends() -> None:
@@ -81,8 +82,7 @@ def test_delays_order_the_starts_and_results_keep_the_order_of_the_jobs() -> Non
         starts: list[tuple[int, int]] = []
 
         async def member(number: int, hold: Hold) -> int:
-            await hold()
-            starts.append((number, time.monotonic_ns()))
+            await hold(lambda: starts.append((number, time.monotonic_ns())))
             return number
 
         jobs: list[Callable[[Hold], Any]] = [lambda hold, number=number: member(number, hold) for number in range(4)]  # type: ignore[misc]
@@ -118,7 +118,7 @@ def test_a_member_that_breaks_breaks_the_wave() -> None:
             raise RuntimeError("broken")
 
         async def endless(hold: Hold) -> None:
-            await hold()
+            await hold(lambda: None)
             await asyncio.Event().wait()
 
         await wave([endless, broken], delays_ns=[0, 0])
@@ -126,6 +126,52 @@ def test_a_member_that_breaks_breaks_the_wave() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         asyncio.run(run())
     assert caught.group_contains(RuntimeError, match="broken")
+
+
+def test_a_last_step_that_breaks_breaks_its_member_and_the_others_leave() -> None:
+    """The release goes on to the next, and nobody waits for what will not come."""
+
+    async def run() -> tuple[list[str], str]:
+        left: list[str] = []
+
+        async def broken(hold: Hold) -> str:
+            try:
+                await hold(lambda: left.remove("whole"))
+            except ValueError as error:
+                return str(error)
+            return "not broken"
+
+        async def whole(hold: Hold) -> str:
+            await hold(lambda: left.append("whole"))
+            return "whole"
+
+        async with asyncio.timeout(10):
+            told, *_ = await wave([broken, whole], delays_ns=[0, 0])
+        return left, told
+
+    assert asyncio.run(run()) == (["whole"], "list.remove(x): x not in list")
+
+
+def test_a_member_that_gave_up_leaves_no_more() -> None:
+    """Its last step is not made, at the release or after its delay."""
+
+    async def run() -> list[str]:
+        left: list[str] = []
+
+        async def impatient(name: str, hold: Hold) -> None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(hold(lambda: left.append(name)), 0.01)
+
+        async def late(hold: Hold) -> None:
+            await asyncio.sleep(0.05)
+            await hold(lambda: left.append("late"))
+            await asyncio.sleep(0.02)
+
+        async with asyncio.timeout(10):
+            await wave([lambda h: impatient("a", h), lambda h: impatient("b", h), late], delays_ns=[0, 1_000_000, 0])
+        return left
+
+    assert asyncio.run(run()) == ["late"]
 
 
 @pytest.mark.parametrize(("per_second", "starts", "least_s"), [(20.0, 21, 1.0), (10.5, 11, 0.95), (2.0, 2, 0.0)])
