@@ -75,4 +75,4 @@ class Rows:
     @property
     def digests(self) -> tuple[str, ...]:
         """One digest a row."""
-        return tuple(digest(row.astype("<f4", copy=False).tobytes()) for row in self.values)
+        return tuple(digest(np.ascontiguousarray(row, dtype="<f4").data) for row in self.values)

@@ -33,7 +33,7 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     return _ENCODER.encode(value).encode("ascii") + b"\n"
 
 
-def digest(data: bytes) -> str:
+def digest(data: bytes | memoryview) -> str:
     """Return `sha256:` and the 64 hex digits of `data`."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
