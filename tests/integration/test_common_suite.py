@@ -22,6 +22,8 @@ from audit.local.models import resolve_model
 from audit.local.owned import start_embedded
 
 SLOTS, CTX, VOCABULARY = 4, 256, 512
+# Spinning threads of a real server are many times slower where another process keeps a core busy.
+TIMEOUT_S = 120
 PROMPT = [40, 50, 60, 70, 80]
 BODY: dict[str, Any] = {
     "prompt": PROMPT, "n_predict": 6, "temperature": 0.0, "seed": 7, "n_probs": 5, "cache_prompt": False,
@@ -76,7 +78,7 @@ def client(target: Target) -> Iterator[httpx.Client]:
 
 def connected(target: Target) -> httpx.Client:
     """A client that leans on nothing from the environment."""
-    return httpx.Client(base_url=target.url, trust_env=False, timeout=30)
+    return httpx.Client(base_url=target.url, trust_env=False, timeout=TIMEOUT_S)
 
 
 def complete(client: httpx.Client, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
@@ -90,7 +92,7 @@ def complete(client: httpx.Client, **changes: Any) -> dict[str, Any]:  # noqa: A
 def streamed(client: httpx.Client, **changes: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON
     """Send the usual request as a stream, and return its events."""
     # A real server now and then closes the connection after a stream, whatever its headers say: it gets its own.
-    with httpx.Client(base_url=client.base_url, trust_env=False, timeout=30) as own:
+    with httpx.Client(base_url=client.base_url, trust_env=False, timeout=TIMEOUT_S) as own:
         text = own.post("/completion", json=BODY | {"stream": True} | changes).text
     events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
     return [json.loads(event) for event in events]
@@ -302,7 +304,7 @@ def together(target: Target, slots: list[int], n_predict: int) -> tuple[list[dic
     """Send requests at once, one a slot asked for; return the replies and the mean of busy slots a decode."""
     # A new process counts from 0, so that six digits are enough.
     target.restart()
-    connections = [http.client.HTTPConnection(target.url.removeprefix("http://"), timeout=30) for _ in slots]
+    connections = [http.client.HTTPConnection(target.url.removeprefix("http://"), timeout=TIMEOUT_S) for _ in slots]
     for connection in connections:
         connection.connect()
     for connection, slot in zip(connections, slots, strict=True):
