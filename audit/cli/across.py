@@ -22,6 +22,7 @@ def command(
     ] = None,
 ) -> int:
     """Compare runs."""
+    options.collect_rarely()
     from functools import partial
 
     from audit.report.across import across, across_page_context, across_text, one_by_one, run_names

@@ -4,6 +4,7 @@ Precedence: flag, then `DETERMINISM_*` variable, then plan file, then default. A
 from a file, never from the command line, and never shown.
 """
 
+import gc
 import json
 import os
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ PlanOption = Annotated[Path | None, typer.Option("--plan", help="A plan.toml, or
 QuickOption = Annotated[bool, typer.Option("--quick", help="The short plan.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
 
+# How many objects have to be made, without those that were freed, before Python looks for cycles; it has 700.
+_OBJECTS_MADE = 100_000
 DATA = Path(__file__).resolve().parent.parent / "data"
 
 
@@ -128,6 +131,14 @@ def start(model: str, binary: str | None, settings: "LaunchSettings", *, port: i
     if binary is None:
         return start_embedded(file, settings, port=port)
     return start_binary(resolve_binary(binary), file, settings, port=port)
+
+
+def collect_rarely() -> None:
+    """Let Python look for cycles of dead objects seldom, in a process that judges and ends.
+
+    Nearly all that it loads and reads lives to its end, and would be walked at each of hundreds of looks.
+    """
+    gc.set_threshold(_OBJECTS_MADE)
 
 
 def advise(folder: Path, findings: dict[str, Any]) -> None:

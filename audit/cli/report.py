@@ -19,6 +19,7 @@ def command(
     strict: Annotated[bool, typer.Option("--assert", help="Exit 1 where a prediction is refuted.")] = False,
 ) -> int:
     """Report a run."""
+    options.collect_rarely()
     from audit.kind import kind_of
 
     if kind_of(run) == "identity":
