@@ -16,6 +16,8 @@ from markupsafe import Markup, escape
 from audit.report.visible import terminal
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -92,8 +94,8 @@ def figure_svg(name: str, draw: Callable[["Figure"], None], *, width: float, hei
         height: in inches.
         alternative: says in words what the figure shows.
     """
-    import matplotlib as mpl  # noqa: PLC0415 - slow to load, and only needed here
-    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415 - the same
+    mpl = _matplotlib()
+    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415 - slow to load, and only needed here
     from matplotlib.figure import Figure  # noqa: PLC0415 - the same
 
     written = io.StringIO()
@@ -105,6 +107,20 @@ def figure_svg(name: str, draw: Callable[["Figure"], None], *, width: float, hei
         canvas: Any = FigureCanvasSVG(figure)
         canvas.print_svg(written, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return _page_svg(written.getvalue(), name, alternative)
+
+
+def _matplotlib() -> "ModuleType":
+    """Load matplotlib without the documentation that it writes of its artists meanwhile, half of what loading costs."""
+    import matplotlib as mpl  # noqa: PLC0415 - slow to load, and only needed here
+    from matplotlib import artist  # noqa: PLC0415 - the same
+
+    known = vars(artist)["kwdoc"]
+    vars(artist)["kwdoc"] = lambda _: ""
+    try:
+        import matplotlib.figure  # noqa: PLC0415 - loads all artists
+    finally:
+        vars(artist)["kwdoc"] = known
+    return mpl
 
 
 def place(figure: "Figure", *, left: float, right: float = 0.12, top: float = 0.12, bottom: float = 0.45) -> None:

@@ -6,6 +6,7 @@ In go the processing windows of one wave a server and the cells of an audit, out
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from audit.report.figure import INKS, figure_svg, ink, label_text, line_style, marker, name_series, place
@@ -33,12 +34,14 @@ def overlap_plot(waves: Mapping[str, pd.DataFrame]) -> Plot | None:
         panels = figure.subplots(1, len(waves), squeeze=False)[0]
         for axes, (server, members) in zip(panels, waves.items(), strict=True):
             zero = members["begin_ns"].min()
-            for _, member in members.iterrows():
-                begin, middle, end = (
-                    (member[name] - zero) / _NS_PER_MS for name in ("begin_ns", "prefill_ns", "end_ns")
-                )
-                axes.barh(member["slot"], middle - begin, left=begin, height=0.5, color=INKS["muted"], alpha=0.55)
-                axes.barh(member["slot"], end - middle, left=middle, height=0.5, color=INKS["k0"])
+            edges = (members[["begin_ns", "prefill_ns", "end_ns"]].to_numpy() - zero) / _NS_PER_MS
+            # Two bars a member, all in one call: each looks through the axes anew.
+            bars = axes.barh(
+                np.repeat(members["slot"], 2), np.diff(edges).ravel(), left=edges[:, :2].ravel(), height=0.5,
+                color=[INKS["muted"], INKS["k0"]] * len(members),
+            )  # fmt: skip
+            for prefill in bars[::2]:
+                prefill.set_alpha(0.55)
             both = ((value - zero) / _NS_PER_S for value in (members["begin_ns"].max(), members["end_ns"].min()))
             begin, end = both
             if begin < end:
