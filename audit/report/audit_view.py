@@ -247,14 +247,15 @@ def _waves(judged: Judgement) -> dict[str, pd.DataFrame]:
 
 def _witnesses(judged: Judgement, cells: Sequence[JSON]) -> list[JSON]:
     """Return each witness in words, with the two steps side by side."""
-    columns = ["server", "trial", "logprob", "reference_logprob"]
-    streams = {(row[0], row[1]): (row[2], row[3]) for row in judged.trials[columns].to_numpy().tolist()}
+    columns = ["server", "trial", "logprob", "reference_logprob", "prompt", "slot", "reference_slot"]
+    rows = {(row[0], row[1]): row[2:] for row in judged.trials[columns].to_numpy().tolist()}
     told = []
     for cell in cells:
         witness = cell["witness"]
         if witness is None:
             continue
-        stream, reference = (judged.run.stream(name) for name in streams[cell["server"], witness["trial"]])
+        *streams, prompt, slot, reference_slot = rows[cell["server"], witness["trial"]]
+        stream, reference = (judged.run.stream(name) for name in streams)
         tokens_only = cell["condition"] == "without_logprobs"
         found = first_difference(stream, reference, tokens_only=tokens_only)
         step = witness["step"]
@@ -264,21 +265,12 @@ def _witnesses(judged: Judgement, cells: Sequence[JSON]) -> list[JSON]:
             "sentences": difference_words(stream, reference, found),
             # A control must differ, so that its sentence is enough.
             "pairs": [] if cell["control"] else side_by_side(*two),
-            **_shared(judged, cell["server"], witness["trial"]),
+            "prompt": prompt,
+            "slot": slot,
+            "reference_slot": reference_slot,
+            "members": len(judged.evidence[cell["server"]].planned[witness["trial"]].unit.trials),
         })  # fmt: skip
     return told
-
-
-def _shared(judged: Judgement, server: str, trial: str) -> JSON:
-    trials = judged.trials
-    row = trials[(trials["server"] == server) & (trials["trial"] == trial)].iloc[0]
-    planned = judged.evidence[server].planned[trial]
-    return {
-        "prompt": row["prompt"],
-        "slot": row["slot"],
-        "reference_slot": row["reference_slot"],
-        "members": len(planned.unit.trials),
-    }
 
 
 def _unplanned(judged: Judgement) -> list[str]:

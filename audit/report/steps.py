@@ -6,8 +6,9 @@ from this table. Controls, which must differ, and trials without logprobs are no
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -37,6 +38,7 @@ class _Row(NamedTuple):
 
 
 COLUMNS = (*_Row._fields, "flipped", "nats", "ulp")
+_TEXT = msgspec.json.Encoder()
 
 
 def step_table(run: Run, trials: pd.DataFrame) -> pd.DataFrame:
@@ -48,14 +50,16 @@ def step_table(run: Run, trials: pd.DataFrame) -> pd.DataFrame:
     """
     differing = trials[trials["usable"] & (trials["outcome"] != "identical") & trials["logprob"].notna()]
     differing = differing[~differing["family"].str.startswith("control_") & (differing["family"] != "without_logprobs")]
-    rows: list[_Row] = []
     keys = ["server", "condition", "logprob", "reference_logprob"]
-    for key, group in differing.groupby(keys, sort=False):
-        server, condition, name, reference = (str(part) for part in cast("tuple[str, ...]", key))
+    pairs: dict[tuple[str, ...], list[list[str]]] = {}
+    columns = [*keys, "prompt", "trial", "block", "reference"]
+    for row in differing.dropna(subset=keys)[columns].to_numpy().tolist():
+        pairs.setdefault(tuple(row[: len(keys)]), []).append(row[len(keys) :])
+    rows: list[_Row] = []
+    for (server, condition, name, reference), shown in pairs.items():
         if run.has("streams", name) and run.has("streams", reference):
-            first = group.iloc[0]
-            sampled = "seeded" in first["block"] or "seeded" in first["reference"]
-            begin = (server, condition, str(first["prompt"]), sampled, str(first["trial"]), len(group))
+            prompt, trial, *blocks = shown[0]
+            begin = (server, condition, prompt, any("seeded" in block for block in blocks), trial, len(shown))
             rows += [_Row(*begin, **one._asdict()) for one in _compared(run.stream(name), run.stream(reference))]
     table = pd.DataFrame(rows, columns=list(_Row._fields))
     table = table.astype({"sampled": bool, "moved": bool, "margin": float})  # without a row nothing has a type
@@ -81,7 +85,7 @@ def _compared(stream: Stream, reference: Stream) -> Iterator[_Compared]:
     """Yield the steps up to and including the first whose token differs."""
     for index, (step, other) in enumerate(zip(stream.steps, reference.steps, strict=False)):
         value = step.logprob if step.token == other.token else dict(step.top).get(other.token)
-        moved = repr(step) != repr(other)
+        moved = step != other or _TEXT.encode(step) != _TEXT.encode(other)  # -0.0 is not 0.0
         yield _Compared(index, moved, step.token, other.token, value, other.logprob, margin_of(other))
         if step.token != other.token:
             return
