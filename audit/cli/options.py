@@ -48,7 +48,7 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="The short plan.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
 
 # How many objects have to be made, without those that were freed, before Python looks for cycles; it has 700.
-_OBJECTS_MADE = 100_000
+_OBJECTS_MADE = 1_000_000
 DATA = Path(__file__).resolve().parent.parent / "data"
 
 
