@@ -42,6 +42,15 @@ def test_the_same_figure_twice_is_the_same_bytes() -> None:
     assert "metadata" not in first
 
 
+def test_matplotlib_documents_its_artists_again_once_it_is_loaded() -> None:
+    """What is left out while it loads is there for whoever uses it later."""
+    from matplotlib.artist import kwdoc
+    from matplotlib.lines import Line2D
+
+    svg()
+    assert "linewidth" in kwdoc(Line2D)
+
+
 def test_ids_are_the_figures_own_and_each_is_used() -> None:
     """Two figures of a page share no id, and every reference leads to one of its own."""
     for name in ("one", "two"):
