@@ -34,7 +34,7 @@ def overlap_plot(waves: Mapping[str, pd.DataFrame]) -> Plot | None:
         panels = figure.subplots(1, len(waves), squeeze=False)[0]
         for axes, (server, members) in zip(panels, waves.items(), strict=True):
             zero = members["begin_ns"].min()
-            edges = (members[["begin_ns", "prefill_ns", "end_ns"]].to_numpy() - zero) / _NS_PER_MS
+            edges = (members[["begin_ns", "prefill_ns", "end_ns"]].to_numpy() - zero) / _NS_PER_S
             # Two bars a member, all in one call: each looks through the axes anew.
             bars = axes.barh(
                 np.repeat(members["slot"], 2), np.diff(edges).ravel(), left=edges[:, :2].ravel(), height=0.5,
@@ -42,8 +42,7 @@ def overlap_plot(waves: Mapping[str, pd.DataFrame]) -> Plot | None:
             )  # fmt: skip
             for prefill in bars[::2]:
                 prefill.set_alpha(0.55)
-            both = ((value - zero) / _NS_PER_S for value in (members["begin_ns"].max(), members["end_ns"].min()))
-            begin, end = both
+            begin, end = edges[:, 0].max(), edges[:, 2].min()
             if begin < end:
                 axes.axvspan(begin, end, color=INKS["ink"], alpha=0.07, linewidth=0)
             axes.set_title(label_text(server))
