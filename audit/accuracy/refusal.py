@@ -57,7 +57,7 @@ def unit_refusals(evidence: Evidence, unit: Unit, *, teachers: dict[str, list[in
 
 def _answer(attempt: Attempt, trial: Trial) -> Complete | None:
     asked = attempt.requests.get(trial.trial)
-    return asked[0][1] if asked else None
+    return asked[0].lines[1] if asked else None
 
 
 def _reply_refusal(attempt: Attempt, trial: Trial, teacher: SequenceOf[int], vocabulary: int) -> str | None:

@@ -147,7 +147,8 @@ def _verdict(group: pd.DataFrame, usable: pd.DataFrame, minimum: int, unstable: 
     """Return the first verdict that applies."""
     excluded = set(group["exclusion"].dropna())
     few = len(usable) < minimum
-    leaning = usable[usable["repeats_baseline"] & ~usable["family"].str.startswith("repeat_")]
+    leans = usable["repeats_baseline"] & ~usable["family"].str.startswith("repeat_")
+    leaning = usable.loc[leans, ["server", "reference"]].drop_duplicates()
     outcomes = set(usable["outcome"])
     rules = (
         ("unsupported", "unsupported" in excluded),

@@ -4,14 +4,16 @@ In goes a run, out comes one `Evidence` a server and the plan's trials by name. 
 nothing is judged here. The cost is one pass over the history.
 """
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
 
+from audit.analyse.exchange import Exchange, Shared
 from audit.errors import EvidenceError
 from audit.plan import Plan
 from audit.proofs import Flight, Identity, Moment, Origin, UnitFacts
@@ -34,9 +36,6 @@ from audit.trial import Block, Trial, Unit
 
 __all__ = ["Attempt", "Evidence", "Outcome", "Planned", "gather", "planned_trials", "read_evidence"]
 
-# Strings of a reply that very many replies have.
-_SHARED = ("logprob", "model", "prompt_echo", "settings", "stop_type", "token")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
@@ -50,7 +49,7 @@ class Planned:
 
 @dataclass(kw_only=True, slots=True)
 class Attempt:
-    """One try at a unit; its requests with their answers by trial, part after part.
+    """One try at a unit; its exchanges by trial, part after part.
 
     `earlier` is the server's snapshot before `before`.
     """
@@ -59,7 +58,7 @@ class Attempt:
     earlier: Snapshot | None = None
     before: Snapshot | None = None
     after: Snapshot | None = None
-    requests: dict[str, list[tuple[Invoke, Complete | None]]] = field(default_factory=dict)
+    requests: dict[str, list[Exchange]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +74,7 @@ class Outcome:
 
 @dataclass(kw_only=True)
 class Evidence:
-    """Everything that the history says about one server."""
+    """Everything that the history says about one server; `finished` are the exchanges that ended, of all attempts."""
 
     entry: ServerEntry
     planned: Mapping[str, Planned]
@@ -83,10 +82,10 @@ class Evidence:
     identities: list[tuple[ServerLine, Identity]] = field(default_factory=list)
     attempts: dict[str, Attempt] = field(default_factory=dict)
     skips: dict[str, Skip] = field(default_factory=dict)
-    answered: list[tuple[Invoke, Complete]] = field(default_factory=list)
-    invoke_lines: list[int] = field(default_factory=list)
+    finished: list[Exchange] = field(default_factory=list)
+    invoke_lines: "array[int]" = field(default_factory=partial(array, "q"))
     latest: Snapshot | None = None
-    known: dict[Any, Any] = field(default_factory=dict)
+    shared: Shared = field(default_factory=Shared)
 
     @property
     def label(self) -> str:
@@ -101,23 +100,33 @@ class Evidence:
     @cached_property
     def canaries(self) -> frozenset[str]:
         """The distinct rows of all complete canaries: a resumed run may have taken one several times."""
-        replies = (c.reply for i, c in self.answered if self.planned[i.trial].trial.role == "canary")
+        replies = (one.said for one in self.finished if self.planned[one.trial].trial.role == "canary")
         return frozenset(reply.rows.file for reply in replies if reply is not None and reply.rows is not None)
+
+    @property
+    def answered(self) -> Iterator[tuple[Invoke, Complete]]:
+        """Yield every request that ended with what became of it, of all attempts, in the order in which they ended."""
+        for one in self.finished:
+            invoke, complete = one.lines
+            if complete is not None:
+                yield invoke, complete
+
+    def exchanges(self, trial: str) -> Sequence[Exchange]:
+        """Return the exchanges of a trial's last attempt, by part."""
+        attempt = self.attempts.get(self.planned[trial].unit.unit)
+        return attempt.requests.get(trial, ()) if attempt is not None else ()
 
     def answers(self, trial: str) -> tuple[tuple[Invoke, Complete | None], ...]:
         """Return the requests of a trial's last attempt with their answers, by part."""
-        attempt = self.attempts.get(self.planned[trial].unit.unit)
-        return tuple(attempt.requests.get(trial, ())) if attempt is not None else ()
+        return tuple(one.lines for one in self.exchanges(trial))
 
     def replies(self, trial: str) -> tuple[Reply, ...]:
         """Return the replies of a trial's last attempt, by part."""
-        return tuple(
-            complete.reply for _, complete in self.answers(trial) if complete is not None and complete.reply is not None
-        )
+        return tuple(reply for one in self.exchanges(trial) if (reply := one.reply) is not None)
 
     def outcome(self, trial: str) -> Outcome | None:
         """Return what a trial said, or None where it is not complete."""
-        planned, replies = self.planned[trial].trial, self.replies(trial)
+        planned, replies = self.planned[trial].trial, [one.said for one in self.exchanges(trial) if one.said]
         if len(replies) != (planned.steps if planned.form == "prefixes" else 1):
             return None
         last = replies[-1]
@@ -129,8 +138,8 @@ class Evidence:
 
     def flights(self, trial: str) -> tuple[Flight | None, ...]:
         """Return a trial's requests as a proof sees them, None for one without reply."""
-        planned = self.planned[trial].trial
-        return tuple(_flight(planned, invoke, complete) for invoke, complete in self.answers(trial))
+        cache = self.planned[trial].trial.cache
+        return tuple(_flight(invoke, complete, cache=cache) for invoke, complete in self.answers(trial))
 
     def facts(self, unit: Unit, *, invoked_only: bool = False) -> UnitFacts:
         """Return a unit's last attempt; a member that was never sent is None, or left out with `invoked_only`."""
@@ -215,46 +224,31 @@ def gather(lines: Iterable[Line], manifest: Manifest, planned: Mapping[str, Plan
     return found
 
 
-def _kept(evidence: Evidence, line: Line) -> Line:
-    """Return a line as it is kept: the chain was walked, and names and digests are shared by very many lines."""
-    known = evidence.known
-    if isinstance(line, Snapshot):
-        slots = None if line.slots is None else tuple(line.slots)
-        return msgspec.structs.replace(
-            line,
-            prev="",
-            props=known.setdefault(line.props, line.props),
-            slots=known.setdefault(slots, line.slots),
-            process=known.setdefault(line.process, line.process),
-        )
-    if isinstance(line, Invoke | Complete) and line.trial in evidence.planned:
-        one = evidence.planned[line.trial]
-        names = {
-            "prev": "",
-            "server": evidence.label,
-            "trial": one.trial.trial,
-            "unit": known.setdefault(line.unit, line.unit),
-        }
-        if isinstance(line, Invoke):
-            return msgspec.structs.replace(line, **names, request=known.setdefault(line.request, line.request))
-        return msgspec.structs.replace(line, **names, reply=_reply(line.reply, known))
-    return line
-
-
-def _reply(reply: Reply | None, known: dict[Any, Any]) -> Reply | None:
-    if reply is None:
-        return None
-    found = {name: getattr(reply, name) for name in _SHARED}
-    return msgspec.structs.replace(reply, **{name: known.setdefault(one, one) for name, one in found.items()})
+def _kept(evidence: Evidence, line: Snapshot) -> Snapshot:
+    """Return a snapshot as it is kept: the chain was walked, and most of it is what other snapshots say as well."""
+    shared, latest = evidence.shared, evidence.latest
+    metrics, before = line.metrics, (latest.metrics if latest is not None else None) or {}
+    if metrics == before:
+        metrics = before
+    elif metrics is not None:
+        metrics = {name: old if (old := before.get(name)) == value else value for name, value in metrics.items()}
+    return msgspec.structs.replace(
+        line,
+        prev="",
+        metrics=metrics,
+        props=shared.one(line.props),
+        slots=None if line.slots is None else shared.one(line.slots, key=tuple(line.slots)),
+        process=shared.one(line.process),
+    )
 
 
 def _add(evidence: Evidence, line: Any, *, resumed: bool) -> None:  # noqa: ANN401 - any line of the history
     """Put one line where it belongs; `resumed` says that no server line has come since a resume."""
-    line = _kept(evidence, line)
     match line:
         case ServerLine():
             evidence.identities.append((line, _identity(line, resumed=resumed)))
         case Snapshot(unit=unit, when=when):
+            line = _kept(evidence, line)
             if unit is not None:
                 attempt = _attempt(evidence, unit, line)
                 setattr(attempt, when, line)
@@ -263,22 +257,38 @@ def _add(evidence: Evidence, line: Any, *, resumed: bool) -> None:  # noqa: ANN4
         case Skip():
             evidence.skips[line.unit] = line
         case Invoke():
-            if line.trial not in evidence.planned or evidence.planned[line.trial].unit.unit != line.unit:
-                raise EvidenceError(f"history.jsonl: line {line.n}: the unit {line.unit} has no trial {line.trial}")
-            evidence.invoke_lines.append(line.n)
-            requests = _attempt(evidence, line.unit, line).requests.setdefault(line.trial, [])
-            if line.part != len(requests):
-                raise EvidenceError(f"history.jsonl: line {line.n}: part {line.part} of {line.trial} is not due")
-            requests.append((line, None))
+            _begin(evidence, line)
         case Complete():
-            requests = _attempt(evidence, line.unit, line).requests.get(line.trial, [])
-            invoke, answer = requests[line.part] if 0 <= line.part < len(requests) else (None, None)
-            if invoke is None or answer is not None:
-                raise EvidenceError(
-                    f"history.jsonl: line {line.n} answers a request of {line.trial} that does not wait for one"
-                )
-            requests[line.part] = both = (invoke, line)
-            evidence.answered.append(both)
+            _end(evidence, line)
+
+
+def _begin(evidence: Evidence, line: Invoke) -> None:
+    """Put a request to its trial; most have one, so that a list is made as short as it can be."""
+    planned = evidence.planned.get(line.trial)
+    if planned is None or planned.unit.unit != line.unit:
+        raise EvidenceError(f"history.jsonl: line {line.n}: the unit {line.unit} has no trial {line.trial}")
+    unit, trial = planned.unit.unit, planned.trial.trial
+    evidence.invoke_lines.append(line.n)
+    requests = _attempt(evidence, unit, line).requests
+    if line.part != len(requests.get(trial, ())):
+        raise EvidenceError(f"history.jsonl: line {line.n}: part {line.part} of {line.trial} is not due")
+    begun = Exchange.begin(line, trial=trial, unit=unit)
+    if line.part:
+        requests[trial].append(begun)
+    else:
+        requests[trial] = [begun]
+
+
+def _end(evidence: Evidence, line: Complete) -> None:
+    """Put what became of a request to it."""
+    requests = _attempt(evidence, line.unit, line).requests.get(line.trial, [])
+    waiting = requests[line.part] if 0 <= line.part < len(requests) else None
+    if waiting is None or waiting.answer is not None:
+        raise EvidenceError(
+            f"history.jsonl: line {line.n} answers a request of {line.trial} that does not wait for one"
+        )
+    requests[line.part] = ended = waiting.end(line, evidence.shared)
+    evidence.finished.append(ended)
 
 
 def _attempt(evidence: Evidence, unit: str, line: Snapshot | Invoke | Complete) -> Attempt:
@@ -319,7 +329,7 @@ def _moment(snapshot: Snapshot | None) -> Moment | None:
     )
 
 
-def _flight(trial: Trial, invoke: Invoke, complete: Complete | None) -> Flight | None:
+def _flight(invoke: Invoke, complete: Complete | None, *, cache: bool) -> Flight | None:
     reply = complete.reply if complete is not None else None
     if complete is None or reply is None:
         return None
@@ -327,7 +337,7 @@ def _flight(trial: Trial, invoke: Invoke, complete: Complete | None) -> Flight |
         raise EvidenceError(f"history.jsonl: line {complete.n} holds a reply that never ended")
     return Flight(
         slot=invoke.slot,
-        cache=trial.cache,
+        cache=cache,
         sent_ns=complete.sent_ns,
         end_ns=complete.last_byte_ns,
         id_slot=reply.id_slot,

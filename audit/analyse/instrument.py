@@ -51,8 +51,8 @@ def instrument_entries(run: Run, evidence: Evidence, table: pd.DataFrame) -> lis
         evidence: what the history says about the server.
         table: the trials of all servers.
     """
-    trials = table[table["server"] == evidence.label]
-    planned = dict(iter(trials.groupby("condition")))
+    own = table[(table["server"] == evidence.label) & table["condition"].isin(CONTROLS)]
+    planned = dict(iter(own.groupby("condition")))
     controls = [_control(evidence, name, planned[name]) for name in CONTROLS if name in planned]
     checked = {
         "canary": _canary(evidence),
@@ -84,7 +84,7 @@ def _canary(evidence: Evidence) -> _Found:
 
 def _stream_names(evidence: Evidence) -> list[str]:
     """Return the digests of all streams that the server's replies gave, each once."""
-    replies = [complete.reply for _, complete in evidence.answered if complete.reply is not None]
+    replies = (one.said for one in evidence.finished if one.said is not None)
     names = {name for reply in replies for name in (reply.logprob, reply.joined and reply.joined.logprob) if name}
     return sorted(names)
 

@@ -16,6 +16,8 @@ from audit.plan import Plan
 __all__ = ["threshold_entries", "wave_entries"]
 
 _KINDS = ("greedy", "seeded")
+# What the claims are about: a table of all columns is not copied for them.
+_COLUMNS = ("server", "family", "block", "unit", "prompt", "outcome", "logprob", "baseline_logprob", "holes")
 
 
 def _levels(plan: Plan) -> dict[str, list[int]]:
@@ -55,10 +57,11 @@ def threshold_entries(cells: Sequence[dict[str, Any]], *, plan: Plan, servers: S
 def wave_entries(table: pd.DataFrame, *, plan: Plan, servers: Sequence[str]) -> list[dict[str, Any]]:
     """Return one entry for each server, kind and planned level."""
     levels = _levels(plan)
+    counted = table["usable"] & table["family"].isin(["concurrent_greedy", "concurrent_seeded", "wave_repeat"])
+    members = table.loc[counted, list(_COLUMNS)]
     # A repeated wave stands in the block of the wave that it repeats.
-    condition = table["block"].str.partition("/")[0]
-    members = table[table["usable"] & table["family"].isin(["concurrent_greedy", "concurrent_seeded", "wave_repeat"])]
-    groups = dict(iter(members.groupby(["server", condition.loc[members.index]], sort=False)))
+    condition = members["block"].map({block: block.partition("/")[0] for block in members["block"].unique()})
+    groups = dict(iter(members.groupby(["server", condition], sort=False)))
     return [
         {
             "server": server,

@@ -36,7 +36,8 @@ class Witnesses:
 
     def __call__(self, usable: pd.DataFrame) -> Mapping[str, Any]:
         """Return `witness` and `consequence` of a cell's usable trials."""
-        other = usable[(usable["outcome"] != "identical") & usable["logprob"].notna()]
+        differs = (usable["outcome"] != "identical") & usable["logprob"].notna()
+        other = usable.loc[differs, ["condition", "trial", "reference", "logprob", "reference_logprob"]]
         pairs = [_Pair(*pair) for pair in zip(other["logprob"], other["reference_logprob"], strict=True)]
         if not all(self._run.has("streams", name) for pair in set(pairs) for name in pair):
             return {"witness": None, "consequence": None}
