@@ -6,9 +6,11 @@ knows a server, a seed or a token.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from audit.trial import Block, Entry, Place, Trial, Unit
 

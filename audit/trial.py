@@ -3,9 +3,9 @@
 conditions.py forms them and plan.py orders them; docs/reference/record.md says what each is. No request is formed here.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["Block", "Entry", "Place", "Trial", "Unit"]
@@ -28,8 +28,7 @@ class Entry(BaseModel):
     minimum: int | None = Field(default=None, ge=1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One measured, supporting or fixed request.
 
     `reference` is the trial that it is compared with; `seed_group` names what its sampling seed is derived from.
@@ -52,8 +51,7 @@ class Trial:
     half_prompt: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What runs between two snapshots: one solo trial, or one wave."""
 
     unit: str
@@ -68,8 +66,7 @@ class Unit:
         return max(trial.slot for trial in self.trials) + 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Units that are never separated; `place` says where the order may put them."""
 
     block: str

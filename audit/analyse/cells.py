@@ -19,6 +19,12 @@ __all__ = ["EXCLUSIONS", "JUDGED", "Size", "cell_entries", "pooled_entries", "si
 
 EXCLUSIONS = ("cross-talk", "failed", "set aside", "short", "tainted", "unsupported", "vacuous")
 JUDGED = ("unstable", "divergent", "token-identical", "identical")
+# What a cell is counted from and its witness found by: its rows are copied, without columns that nobody reads.
+_COLUMNS = (
+    *("server", "condition", "family", "trial", "reference", "repeats_baseline", "unit"),
+    *("exclusion", "reason", "outcome", "weak", "partial", "complete", "skipped_for_slots"),
+    *("logprob", "reference_logprob", "usable", "diverged"),
+)
 # Whatever a cell shows besides: the same keys for every cell.
 Extras = Callable[[pd.DataFrame], Mapping[str, Any]]
 
@@ -76,7 +82,7 @@ def cell_entries(
         extras: gets the usable trials of a cell and returns what else its entry shows.
     """
     unstable = _unstable(table)
-    groups = table.groupby(["server", "condition"], sort=False)
+    groups = table[list(_COLUMNS)].groupby(["server", "condition"], sort=False)
     planned = sizes(plan)
     entries = []
     for server in servers:

@@ -6,7 +6,7 @@ nothing is judged here. The cost is one pass over the history.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -37,8 +37,7 @@ from audit.trial import Block, Trial, Unit
 __all__ = ["Attempt", "Evidence", "Outcome", "Planned", "gather", "planned_trials", "read_evidence"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
+class Planned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One trial of the plan with the unit and block that it belongs to, and the key of its prompt."""
 
     trial: Trial
@@ -61,8 +60,7 @@ class Attempt:
     requests: dict[str, list[Exchange]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a complete trial said as a whole: of `prefixes` the joined stream. `file` is the digest of stored rows."""
 
     logprob: str | None
@@ -124,9 +122,13 @@ class Evidence:
         """Return the replies of a trial's last attempt, by part."""
         return tuple(reply for one in self.exchanges(trial) if (reply := one.reply) is not None)
 
+    def said(self, trial: str) -> tuple[Reply, ...]:
+        """Return the same as far as it is not about time, which takes less: durations may be missing."""
+        return tuple(reply for one in self.exchanges(trial) if (reply := one.said) is not None)
+
     def outcome(self, trial: str) -> Outcome | None:
         """Return what a trial said, or None where it is not complete."""
-        planned, replies = self.planned[trial].trial, [one.said for one in self.exchanges(trial) if one.said]
+        planned, replies = self.planned[trial].trial, self.said(trial)
         if len(replies) != (planned.steps if planned.form == "prefixes" else 1):
             return None
         last = replies[-1]
@@ -139,14 +141,27 @@ class Evidence:
     def flights(self, trial: str) -> tuple[Flight | None, ...]:
         """Return a trial's requests as a proof sees them, None for one without reply."""
         cache = self.planned[trial].trial.cache
-        return tuple(_flight(invoke, complete, cache=cache) for invoke, complete in self.answers(trial))
+        return tuple(one.flight(cache=cache) for one in self.exchanges(trial))
 
-    def facts(self, unit: Unit, *, invoked_only: bool = False) -> UnitFacts:
-        """Return a unit's last attempt; a member that was never sent is None, or left out with `invoked_only`."""
+    def facts(
+        self,
+        unit: Unit,
+        *,
+        invoked_only: bool = False,
+        flights_of: Callable[[str], Sequence[Flight | None]] | None = None,
+    ) -> UnitFacts:
+        """Return a unit's last attempt.
+
+        Args:
+            unit: the unit.
+            invoked_only: a member that was never sent is left out; else it is None.
+            flights_of: does what `flights` does, of someone who keeps some of them.
+        """
+        flights_of = flights_of or self.flights
         attempt = self.attempts.get(unit.unit) or Attempt(number=-1)
         flights: list[Flight | None] = []
         for trial in unit.trials:
-            found = self.flights(trial.trial)
+            found = flights_of(trial.trial)
             flights += found or ([] if invoked_only else [None])
         return UnitFacts(
             slots=self.slots,
@@ -326,25 +341,4 @@ def _moment(snapshot: Snapshot | None) -> Moment | None:
         metrics=snapshot.metrics,
         props=snapshot.props,
         process=_process(snapshot.process),
-    )
-
-
-def _flight(invoke: Invoke, complete: Complete | None, *, cache: bool) -> Flight | None:
-    reply = complete.reply if complete is not None else None
-    if complete is None or reply is None:
-        return None
-    if complete.last_byte_ns is None:
-        raise EvidenceError(f"history.jsonl: line {complete.n} holds a reply that never ended")
-    return Flight(
-        slot=invoke.slot,
-        cache=cache,
-        sent_ns=complete.sent_ns,
-        end_ns=complete.last_byte_ns,
-        id_slot=reply.id_slot,
-        tokens_evaluated=reply.tokens_evaluated,
-        cache_n=reply.cache_n,
-        prompt_n=reply.prompt_n,
-        prompt_ms=reply.prompt_ms,
-        predicted_n=reply.predicted_n,
-        predicted_ms=reply.predicted_ms,
     )

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from audit.errors import EvidenceError
+from audit.proofs import Flight
 from audit.record import Complete, Invoke, Reply
 
 __all__ = ["Exchange", "Shared"]
@@ -116,4 +118,33 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
                 reply=self.reply,
                 **names,
             ),
+        )
+
+    def flight(self, *, cache: bool) -> Flight | None:
+        """Return the request as a proof sees it, None without a reply; `cache` says whether it allowed the cache.
+
+        Raises: EvidenceError where the reply never ended.
+        """
+        answer, reply = self.answer, self.said
+        if answer is None or reply is None:
+            return None
+        if self.numbers is None:
+            sent_ns, end_ns = answer.sent_ns, answer.last_byte_ns
+            prompt_ms, predicted_ms = reply.prompt_ms, reply.predicted_ms
+        else:
+            *_, sent_ns, _, end_ns, prompt_ms, predicted_ms = _NUMBERS.unpack(self.numbers)
+        if end_ns is None:
+            raise EvidenceError(f"history.jsonl: line {answer.n} holds a reply that never ended")
+        return Flight(
+            slot=self.asked.slot,
+            cache=cache,
+            sent_ns=sent_ns,
+            end_ns=end_ns,
+            id_slot=reply.id_slot,
+            tokens_evaluated=reply.tokens_evaluated,
+            cache_n=reply.cache_n,
+            prompt_n=reply.prompt_n,
+            prompt_ms=prompt_ms,
+            predicted_n=reply.predicted_n,
+            predicted_ms=predicted_ms,
         )

@@ -163,12 +163,13 @@ def _replies(run: Run, evidence: Evidence) -> dict[str, _Found]:
         return None if prompt_fact is None else text_digest(prompt_fact["text"])
 
     found: dict[str, list[bool | None]] = {"greedy": [], "settings": [], "counts": []}
-    for invoke, complete in evidence.answered:
-        reply, sent = complete.reply, fact(invoke.request)
+    for exchange in evidence.finished:
+        reply, request = exchange.said, exchange.asked.request
         if reply is None:
             continue
-        found["settings"].append(echoes(invoke.request, reply.settings))
-        one = evidence.planned[invoke.trial]
+        sent = fact(request)
+        found["settings"].append(echoes(request, reply.settings))
+        one = evidence.planned[exchange.trial]
         # What answers another prompt has that one's counts.
         if one.trial.form == "prefixes" or reply.prompt_echo in {None, text(one.prompt)} or sent is None:
             found["counts"].append(None if sent is None else counts_agree(sent, reply))

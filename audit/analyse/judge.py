@@ -92,6 +92,9 @@ def judge(evidence: Evidence, *, fact: Callable[[str], Any]) -> Iterator[Row]:
 
 def _set_aside(rows: Iterable[Row], differing: set[tuple[str, int]]) -> Iterator[Row]:
     """Put aside the wave members whose slot differs from slot 0 already when it works alone."""
+    if not differing:
+        yield from rows
+        return
     for row in rows:
         slots = {row.slot, row.reference_slot} if row.family == "wave_repeat" else {row.slot}
         aside = row.family in WAVES and row.exclusion is None and any((row.prompt, slot) in differing for slot in slots)
@@ -107,15 +110,19 @@ class _Judge:
         self.units = {one.unit.unit: one.unit for one in evidence.planned.values()}
         # What is looked at again is looked at soon, or is a baseline's; not everything is kept.
         self.unit = lru_cache(_KEPT)(self._unit)
-        self.facts = lru_cache(_KEPT)(lambda unit: evidence.facts(self.units[unit]))
+        self.facts = lru_cache(_KEPT)(lambda unit: evidence.facts(self.units[unit], flights_of=self.flights))
+        self.unsupported = lru_cache(_KEPT)(self._unsupported)
         self.text = cache(self._text)
         self.outcome = lru_cache(_KEPT)(evidence.outcome)
-        self.replies = lru_cache(_KEPT)(evidence.replies)
+        self.said = lru_cache(_KEPT)(evidence.said)
         self.flights = lru_cache(_KEPT)(evidence.flights)
         self.canary_moved = len(evidence.canaries) > 1
         # The prompts whose baseline gave a stream, by the stream's digest; equal prompts have one digest.
         self.owners: dict[str, set[str | None]] = defaultdict(set)
+        self.support: dict[str, list[str]] = defaultdict(list)
         for one in evidence.planned.values():
+            if one.trial.role == "support":
+                self.support[one.block.block].append(one.trial.trial)
             said = self.outcome(one.trial.trial) if one.trial.role == "baseline" else None
             if said is not None and said.logprob is not None:
                 self.owners[said.logprob].add(evidence.prompts.get(one.prompt))
@@ -125,9 +132,9 @@ class _Judge:
         trial, evidence = one.trial, self.evidence
         reference = evidence.planned[trial.reference or ""]
         said, expected = self.outcome(trial.trial), self.outcome(reference.trial.trial)
-        exclusion, reason, weak = self._exclusion(one, reference)
+        exclusion, reason, weak = self._exclusion(one, reference, said, expected)
         usable = exclusion is None and said is not None and expected is not None
-        replies, windows = self.replies(trial.trial), [f.window for f in self.flights(trial.trial) if f]
+        windows = [flight.window for flight in self.flights(trial.trial) if flight]
         known = [window for window in windows if window is not None]
         return Row(
             server=evidence.label,
@@ -154,16 +161,17 @@ class _Judge:
             baseline_logprob=self._baseline_logprob(reference),
             steps=said.steps if said else 0,
             holes=said.holes if said else 0,
-            slot=_slot(replies),
-            reference_slot=_slot(self.replies(reference.trial.trial)),
+            slot=_slot(self.said(trial.trial)),
+            reference_slot=_slot(self.said(reference.trial.trial)),
             window_begin_ns=min(window.begin_ns for window in known) if known else None,
             window_end_ns=max(window.end_ns for window in known) if known else None,
         )
 
-    def _exclusion(self, one: Planned, reference: Planned) -> tuple[str | None, str | None, bool]:
+    def _exclusion(
+        self, one: Planned, reference: Planned, said: Outcome | None, expected: Outcome | None
+    ) -> tuple[str | None, str | None, bool]:
         """Return the first exclusion that applies, its short reason, and whether the evidence is weak."""
-        said, expected = self.outcome(one.trial.trial), self.outcome(reference.trial.trial)
-        if self._unsupported(one) or self._unsupported(reference):
+        if self.unsupported(one.trial.trial) or self.unsupported(reference.trial.trial):
             return "unsupported", None, False
         if self._skipped(one) == "slots":
             return "vacuous", "slots", False
@@ -198,7 +206,7 @@ class _Judge:
     def _unit(self, unit: str) -> Judged:
         """Judge the three checks of a unit."""
         attempt = self.evidence.attempts.get(unit)
-        facts = self.evidence.facts(self.units[unit], invoked_only=True)
+        facts = self.evidence.facts(self.units[unit], invoked_only=True, flights_of=self.flights)
         before, after = (
             self.evidence.identities_before(snapshot)
             for snapshot in ((attempt.before, attempt.after) if attempt else (None, None))
@@ -209,21 +217,21 @@ class _Judge:
         """Gather what the proof of a trial may look at."""
         trial, evidence = one.trial, self.evidence
         family = family_of(trial.condition)
-        support = [other for unit in one.block.units for other in unit.trials if other.role == "support"]
         reference = evidence.planned[trial.reference or ""]
+        support = self.support.get(one.block.block, ())
         return Case(
             flights=tuple(flight for flight in self.flights(trial.trial) if flight),
             tokens=said.token,
             reference_tokens=expected.token,
             unit=self.facts(one.unit.unit),
             unit_first=self.facts(reference.unit.unit) if family == "wave_repeat" else None,
-            neighbours=tuple(flight for other in support for flight in self.flights(other.trial) or (None,)),
+            neighbours=tuple(flight for other in support for flight in self.flights(other) or (None,)),
             origin=evidence.origin(trial.trial, _PHASES[family]) if family in _PHASES else None,
         )
 
-    def _unsupported(self, one: Planned) -> bool:
+    def _unsupported(self, trial: str) -> bool:
         """Tell whether a reply came from speculative decoding, or holds probabilities after sampling."""
-        for reply in self.replies(one.trial.trial):
+        for reply in self.said(trial):
             settings = self.fact(reply.settings) if reply.settings else None
             echoed = settings if isinstance(settings, dict) else {}
             if (
@@ -237,7 +245,7 @@ class _Judge:
     def _misdirected(self, one: Planned) -> bool:
         """Tell whether a reply echoes another prompt than the one that was sent."""
         own = self.evidence.prompts.get(one.prompt)
-        echoes = {reply.prompt_echo for reply in self.replies(one.trial.trial)} - {None}
+        echoes = {reply.prompt_echo for reply in self.said(one.trial.trial)} - {None}
         text = self.text(own) if own is not None and one.trial.form != "prefixes" else None
         return bool(echoes) and text is not None and echoes != {text}
 

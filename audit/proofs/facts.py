@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Literal, NamedTuple
+
+import msgspec
 
 __all__ = [
     "HELD",
@@ -56,8 +58,7 @@ class Window(NamedTuple):
         return max(0.0, min(self.end_ns, other.end_ns) - max(self.begin_ns, other.begin_ns))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flight:
+class Flight(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One answered request: what was asked, and what the reply said. `slot` is -1 where none was asked for."""
 
     slot: int
@@ -72,7 +73,7 @@ class Flight:
     predicted_n: int | None
     predicted_ms: float | None
 
-    @cached_property
+    @property
     def window(self) -> Window | None:
         """The processing window, or None where the reply has no timings, or ones that begin before it was sent."""
         if self.prompt_ms is None or self.predicted_ms is None:

@@ -7,7 +7,7 @@ stream, and looks at what the findings say. Solo requests take 20 ms of prefill 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -341,7 +341,7 @@ class Recorder:
         key = subject.plan.prompt_key(trial, block.block)
         whole = subject.stream(trial, block.block)
         if trial.form == "forced":
-            whole = subject.stream(replace(trial, form="plain"), block.block)
+            whole = subject.stream(msgspec.structs.replace(trial, form="plain"), block.block)
         stream = whole._replace(steps=whole.steps[part : part + 1]) if trial.form == "prefixes" else whole
         joined = trial.form == "prefixes" and part == trial.steps - 1
         length = 70 + part if not trial.half_prompt else 35

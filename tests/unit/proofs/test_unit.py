@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from audit.proofs import HELD, Flight, Identity, Judged, Moment, UnitFacts, accounting, idle, judge_all, same_server
@@ -116,7 +117,7 @@ def test_tokens_that_are_not_ours_fail_the_accounting(changes: dict[str, Any]) -
         {"after": replace(moment(), metrics=None)},
         {"after": moment({**AFTER, "prompt_tokens_total": None})},
         {"after": moment({**AFTER, "prompt_tokens_total": "1.00001e+06"})},
-        {"flights": (FLIGHT, replace(FLIGHT, prompt_n=None))},
+        {"flights": (FLIGHT, msgspec.structs.replace(FLIGHT, prompt_n=None))},
     ],
 )
 def test_accounting_is_weak_where_it_cannot_be_done(changes: dict[str, Any]) -> None:
