@@ -40,7 +40,7 @@ import sys
 import traceback
 import zlib
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -132,7 +132,7 @@ class Ledger:
     """Counts of every check of one run, and what was found wrong."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: defaultdict[str, int] = defaultdict(int)  # a Counter takes twice as long to count
         self.failures: Counter[str] = Counter()
         self.unchecked: Counter[str] = Counter()
         self.contradictions: list[tuple[str, str]] = []
@@ -196,6 +196,17 @@ def _constant(text: str) -> NoReturn:
 DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_whole, parse_float=_real, parse_constant=_constant)
 
 
+def _written(text: str) -> float:
+    value = float(text)
+    if repr(value) != text:
+        raise ValueError(f"{text[:20]} would be written otherwise")
+    return value
+
+
+PLAIN = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=_written, parse_constant=_constant)
+MINUS_ZERO = re.compile(r"-0[],}\n]")
+
+
 def encode(value: JSON) -> bytes:
     """Return the canonical JSON of `value`."""
     return (ENCODER.encode(value) + "\n").encode("ascii")
@@ -212,6 +223,21 @@ def decode(data: bytes, where: str, ledger: Ledger, *, canonical: bool = True) -
     ledger.need("json", not problem, "{}: {}", where, problem)
     ledger.need("canonical", again == data or not canonical, "{}: not in canonical form", where)
     return value
+
+
+def plain(data: bytes) -> JSON:
+    """Return the value of a line that is canonical if the keys of its objects are in order; None: `decode` has to tell.
+
+    No key stands twice in it, and neither white space nor a backslash nor DEL anywhere, so that each string is as it
+    would be written; so is each float, and each integer but minus zero. The length of integers is left to the shape.
+    """
+    try:
+        text = data.decode("ascii")
+        value, end = PLAIN.raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    other = " " in text or "\t" in text or "\r" in text or "\\" in text or "\x7f" in text or MINUS_ZERO.search(text)
+    return value if not other and text.find("\n") == end == len(text) - 1 else None
 
 
 def misfit(value: JSON, shape: JSON) -> str | None:
@@ -249,39 +275,44 @@ def misfit(value: JSON, shape: JSON) -> str | None:
     return None if fits else ""
 
 
-def fitting(shape: JSON) -> Callable[[JSON], bool]:
-    """Return a test that holds where `misfit` finds nothing, several times as fast: for the lines of a history."""
-    if type(shape) is tuple:
-        tests = [fitting(one) for one in shape]
-        if shape[0] is None and len(shape) == 2:
-            return lambda value, test=tests[1]: value is None or test(value)  # type: ignore[misc]
-        return lambda value: any(test(value) for test in tests)
-    if type(shape) is dict and str not in shape:
-        keys, tests_of = shape.keys(), [(key, fitting(one)) for key, one in shape.items()]
+def fitting(*shapes: JSON) -> Callable[..., bool]:
+    """Return a test of as many values, which holds where `misfit` finds nothing and the keys of objects are in order.
 
-        def whole(value: JSON) -> bool:
-            return type(value) is dict and value.keys() == keys and all(test(value[key]) for key, test in tests_of)
+    It is one expression, made of nothing but the shapes, and many times as fast: for the lines of a history.
+    """
+    known: dict[str, JSON] = {}
+    names = [f"value_{place}" for place in range(len(shapes))]
+    words = [f"({expression(name, shape, known)})" for name, shape in zip(names, shapes)]
+    test: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {' and '.join(words)}", known)  # noqa: S307 - see above
+    return test
 
-        return whole
-    if type(shape) is list:
-        inner = list(map(fitting, shape))
 
-        def listed(value: JSON) -> bool:
-            if type(value) is not list or len(inner) not in (1, len(value)):
-                return False
-            each = inner if len(inner) > 1 else itertools.repeat(inner[0])
-            return all(test(one) for test, one in zip(each, value))
-
-        return listed
-    if type(shape) is re.Pattern:
-        return lambda value: type(value) is str and shape.fullmatch(value) is not None
-    if type(shape) is frozenset:
-        return lambda value: type(value) is str and value in shape
+def expression(name: str, shape: JSON, known: dict[str, JSON]) -> str:
+    """Return in Python whether the value of that name fits a shape; what this refers to is put into `known`."""
+    kind, its = type(shape), f"its_{len(known)}"
+    if kind is tuple:
+        return " or ".join(f"({expression(name, one, known)})" for one in shape)
+    if shape is None:
+        return f"{name} is None"
     if shape is int:
-        return lambda value: type(value) is int and -LIMIT < value < LIMIT
-    if type(shape) is type:
-        return lambda value: type(value) is shape
-    return lambda value: misfit(value, shape) is None
+        return f"type({name}) is int and {-LIMIT} < {name} < {LIMIT}"
+    if kind is type and shape not in (dict, list):
+        return f"type({name}) is {shape.__name__}"
+    if kind is re.Pattern:
+        known[its] = shape.fullmatch
+        return f"type({name}) is str and {its}({name}) is not None"
+    if kind is frozenset:
+        known[its] = shape
+        return f"type({name}) is str and {name} in {its}"
+    if kind is list:
+        known[its] = fitting(*shape)
+        each = f"all(map({its}, {name}))" if len(shape) == 1 else f"len({name}) == {len(shape)} and {its}(*{name})"
+        return f"type({name}) is list and {each}"
+    if kind is dict and str not in shape:
+        keys = sorted(shape)
+        known[its] = fitting(*map(shape.get, keys))
+        return f"type({name}) is dict and [*{name}] == {keys} and {its}(*{name}.values())"
+    return "False"  # an object of any keys is left to `misfit`
 
 
 def require(value: JSON, shape: JSON, where: str, ledger: Ledger) -> JSON:
@@ -295,6 +326,13 @@ def known_format(value: JSON, where: str, ledger: Ledger) -> None:
     """Refuse a document of a format that is not read here, naming both."""
     found = value.get("format") if type(value) is dict else None
     ledger.need("format", type(found) is int and found == 1, "{}: format {!r}, this verifier reads 1", where, found)
+
+
+def document(run: Run, path: str, shape: JSON = None, *, canonical: bool = True) -> JSON:
+    """Return a document of a folder, whose format is known here, if it has a shape that is given."""
+    value = decode(run.read(path), path, run.ledger, canonical=canonical)
+    known_format(value, path, run.ledger)
+    return value if shape is None else require(value, shape, path, run.ledger)
 
 
 def bare(data: bytes) -> str:
@@ -565,8 +603,7 @@ def open_folder(run: Run, expected: str | None) -> None:
     if "DERIVED.SHA256SUMS" in here:
         derived = read_sums(run.read("DERIVED.SHA256SUMS"), "DERIVED.SHA256SUMS", DERIVED, ledger)
     if "omitted.json" in here:
-        omitted = decode(run.read("omitted.json"), "omitted.json", ledger)
-        known_format(omitted, "omitted.json", ledger)
+        omitted = document(run, "omitted.json")
         # A plan without its prompts' words may stand in for plan.json, which its digest then cannot prove.
         run.plan = omitted.pop("plan", None)
         run.omitted = require(omitted, fields("format:int files:{digest}"), "omitted.json", ledger)["files"]
@@ -733,11 +770,9 @@ def check_registration(run: Run, registration: JSON) -> str:
     if "registration/predictions.json" in run.omitted:
         ledger.unchecked["predictions"] += 1
     else:
-        where = "registration/predictions.json"
-        predictions = decode(run.read(where), where, ledger, canonical=False)
-        known_format(predictions, where, ledger)
         named = {"audit": "predictions", "identity": "claims", "accuracy": "expectations"}[run.manifest["kind"]]
-        run.predictions = require(predictions, KINDS[named], where, ledger)["predictions"]
+        predictions = document(run, "registration/predictions.json", KINDS[named], canonical=False)
+        run.predictions = predictions["predictions"]
         ids = [prediction["id"] for prediction in run.predictions]
         ledger.need("registration", len(set(ids)) == len(ids), "an id of a prediction stands twice: {}", ids)
     return run.manifest["plan"] if overridden else registered
@@ -1078,8 +1113,9 @@ def request_of(run: Run, server: Server, trial: Trial, part: int) -> tuple[dict[
 
 def n_probs_of(run: Run, server: Server, trial: Trial) -> int:
     """Return how many logprobs a step a trial asks for."""
-    own = {"without_logprobs": 0, "bare": 0, **dict.fromkeys(("canary", "rows"), server.attested["vocabulary"])}
-    return int(own[trial.family] if trial.family in own else run.plan["n_probs"])
+    if trial.family in ("canary", "rows"):
+        return int(server.attested["vocabulary"])
+    return 0 if trial.family in ("without_logprobs", "bare") else int(run.plan["n_probs"])
 
 
 # 6. The history, line by line. ----------------------------------------------------------------------------------------
@@ -1088,13 +1124,12 @@ Key = tuple[str, int]  # trial and part
 
 
 class Kept:
-    """Some values of a line, read by key like a dict in a fraction of its memory; equal strings are one object."""
+    """Some values of a line, read by key like a dict in a fraction of its memory."""
 
     __slots__ = ("places", "values")
 
-    def __init__(self, line: dict[str, JSON], places: dict[str, int], known: dict[JSON, JSON]) -> None:
-        values = [line[name] for name in places]
-        self.places, self.values = places, tuple([known.get(one, one) if type(one) is str else one for one in values])
+    def __init__(self, line: dict[str, JSON], what: str) -> None:
+        self.places, self.values = PLACES[what], VALUES[what](line)
 
     def __getitem__(self, name: str) -> JSON:
         return self.values[self.places[name]]
@@ -1102,14 +1137,12 @@ class Kept:
     get = __getitem__
 
 
-def places_of(names: JSON) -> dict[str, int]:
-    """Number names from 0."""
-    return {name: place for place, name in enumerate(names)}
-
-
-KEPT = {"reply": places_of(KINDS["reply"]), "metrics": places_of(KINDS["metrics"])}
-KEPT["complete"] = places_of(("failure", "last_byte_ns", "reply", "sent_ns"))
-KEPT["snapshot"] = places_of(("metrics", "n", "process", "props", "slots"))
+KEPT: dict[str, JSON] = {name: tuple(KINDS[name]) for name in ("reply", "metrics")}
+KEPT["complete"] = ("failure", "last_byte_ns", "reply", "sent_ns")
+KEPT["snapshot"] = ("metrics", "n", "process", "props", "slots")
+PLACES = {what: {name: place for place, name in enumerate(names)} for what, names in KEPT.items()}
+VALUES = {what: operator.itemgetter(*names) for what, names in KEPT.items()}
+ASKED = operator.itemgetter("server", "trial", "unit", "attempt", "part")
 
 
 @dataclass
@@ -1184,7 +1217,7 @@ class Walk:
         self.process, self.clock, self.ended, self.n = 0, 0, False, 0
         self.broken = False  # whether a process ended without finishing, which may leave files that no line names
         self.open: dict[Key, JSON] = {}
-        self.waiting: Counter[str] = Counter()  # of each unit the requests that are open
+        self.waiting: defaultdict[str, int] = defaultdict(int)  # of each unit the requests that are open
         self.bodies: dict[Key, tuple[str, dict[str, JSON], bool]] = {}
         self.asked: dict[JSON, tuple[str, dict[str, JSON], bool]] = {}
         self.echoed: dict[tuple[str, str | None], bool] = {}
@@ -1220,13 +1253,8 @@ class Walk:
         ledger, previous = self.ledger, "sha256:" + self.run.seal["manifest.json"]
         for n, raw in enumerate(lines):
             where, self.n = f"history.jsonl line {n}", n
-            line = decode(raw, where, ledger)
-            kind = str(line.get("line")) if type(line) is dict else ""
-            ledger.need("shape", kind in self.shapes, "{}: unknown kind {!r}", where, kind)
-            if self.fitting[kind](line):
-                ledger.judge("shape", truth=True)
-            else:
-                require(line, self.shapes[kind], where, ledger)
+            line = self.read(raw, where)
+            kind = line["line"]
             chained = line["n"] == n and line["prev"] == previous
             found = line["n"], line["prev"], previous
             ledger.hold("chain", chained, "{}: n is {}, and prev {} should be {}", where, *found)
@@ -1248,14 +1276,28 @@ class Walk:
             else:
                 getattr(self, "on_" + kind)(line, server)
 
+    def read(self, raw: bytes, where: str) -> JSON:
+        """Return a line, read strictly: at once where it is plain and fits, else by steps that say what is wrong."""
+        ledger, line = self.ledger, plain(raw)
+        kind = line.get("line") if type(line) is dict else None
+        if type(kind) is str and kind in self.fitting and self.fitting[kind](line):
+            for name in ("json", "canonical", "shape", "shape"):
+                ledger.judge(name, truth=True)
+            return line
+        line = decode(raw, where, ledger)
+        kind = str(line.get("line")) if type(line) is dict else ""
+        ledger.need("shape", kind in self.shapes, "{}: unknown kind {!r}", where, kind)
+        return require(line, self.shapes[kind], where, ledger)
+
     def keep(self, line: dict[str, JSON]) -> JSON:
         """Return a snapshot as it is kept."""
         slots, process = line["slots"], tuple(line["process"].values())
         rows = tuple(map(tuple, slots)) if slots else slots
         line["slots"] = self.known.setdefault(rows, rows) if slots else slots
         line["process"] = self.known.setdefault(process, line["process"])
-        line["metrics"] = Kept(line["metrics"], KEPT["metrics"], {}) if line["metrics"] else None
-        return Kept(line, KEPT["snapshot"], self.known)
+        line["metrics"] = Kept(line["metrics"], "metrics") if line["metrics"] else None
+        line["props"] = self.known.setdefault(line["props"], line["props"])
+        return Kept(line, "snapshot")
 
     def on_resume(self, line: JSON, _: Server) -> None:
         """Start the next process: what was open stays unknown, and unfinished blocks are due again."""
@@ -1357,7 +1399,7 @@ class Walk:
         """Check that a request is the one that the plan dictates, to the byte."""
         unit, attempt, ledger = self.unit(line), self.attempt(line, server), self.ledger
         server.invoked.append(self.n)
-        trial, key = self.run.trials.get(line["trial"]), (line["trial"], line["part"])
+        trial = self.run.trials.get(line["trial"])
         trial = trial if trial and trial.unit == unit.id else None
         trial = ledger.given("order", trial, "line {}: {!r} is no trial of its unit", self.n, line["trial"])
         due, key = 0, (trial.id, line["part"])  # the plan's own string, which is kept once
@@ -1365,7 +1407,7 @@ class Walk:
             due += 1
         right = line["part"] == due < trial.parts and line["slot"] == trial.slot
         ledger.hold("order", right, "line {}: part {} or slot {} is not due", self.n, line["part"], line["slot"])
-        alone = not self.open or (unit.wave and set(self.waiting) == {unit.id})
+        alone = not self.open or (unit.wave and self.waiting.keys() == {unit.id})
         placed = attempt.wave == unit.wave and server.lines and attempt.after is None
         ledger.hold("pairs", alone and placed and key not in self.open, "line {}: an invoke cannot stand here", self.n)
         attempt.invokes[key], self.open[key] = line["n"], line
@@ -1392,10 +1434,11 @@ class Walk:
         """Check that a complete belongs to an open invoke, and its reply to the store."""
         key, ledger = (line["trial"], line["part"]), self.ledger
         invoke = self.open.pop(key, None)
-        same = invoke and all(line[name] == invoke[name] for name in ("server", "trial", "unit", "attempt", "part"))
+        same = invoke and ASKED(line) == ASKED(invoke)
         ledger.need("pairs", same, "line {}: a complete without its invoke", self.n)
         self.waiting[line["unit"]] -= 1
-        self.waiting = +self.waiting  # what is above 0
+        if not self.waiting[line["unit"]]:
+            del self.waiting[line["unit"]]
         times = [invoke["at_ns"], line["sent_ns"], line["first_byte_ns"], line["last_byte_ns"], line["at_ns"]]
         known = [time for time in times if time is not None]
         ledger.hold("clock", known == sorted(known), "line {}: its times are not in order", self.n)
@@ -1404,25 +1447,25 @@ class Walk:
         attempt = self.attempt(line, server)
         if reply is not None:
             for name in ("logprob", "token", "settings", "prompt_echo", "model", "stop_type"):
-                self.known.setdefault(reply[name], reply[name])
-            line["reply"] = Kept(reply, KEPT["reply"], self.known)
-        attempt.completes[self.run.trials[line["trial"]].id, line["part"]] = Kept(line, KEPT["complete"], {})
+                reply[name] = self.known.setdefault(reply[name], reply[name])  # equal strings are one object
+            line["reply"] = Kept(reply, "reply")
+        attempt.completes[self.run.trials[line["trial"]].id, line["part"]] = Kept(line, "complete")
         if failure is not None:
             self.run.named_file("bodies", failure["body"])
             return
         ledger.hold("clock", None not in times, "line {}: a reply without its times", self.n)
         ledger.hold("pairs", line["status"] == 200, "line {}: a reply of status {}", self.n, line["status"])
-        self.reply(line, server, attempt)
+        self.reply(line, reply, server, attempt)
 
-    def reply(self, line: JSON, server: Server, attempt: Attempt) -> None:
+    def reply(self, line: JSON, reply: JSON, server: Server, attempt: Attempt) -> None:
         """Check a reply's digests and counts against the store, and its echo against the request."""
-        run, ledger, reply, trial = self.run, self.ledger, line["reply"], self.run.trials[line["trial"]]
+        run, ledger, trial = self.run, self.ledger, self.run.trials[line["trial"]]
         if trial.family in ("canary", "rows"):
             check_rows(run, server, reply, f"line {self.n}")
             server.canaries.add(reply["rows"]["file"])
         else:
             ledger.need("streams", reply["logprob"] and not reply["rows"], "line {}: no stream, or rows", self.n)
-            server.replies[trial.id] = reply
+            server.replies[trial.id] = line["reply"]
             check_stream(run, reply, n_probs_of(run, server, trial), f"line {self.n}")
             server.files.add(reply["logprob"])
         whole = trial.prefixes and attempt.complete(trial)
@@ -1567,7 +1610,7 @@ def counts_agree(body: JSON, reply: JSON) -> bool:
     """Tell whether the counts of a reply are those of the prompt that was sent, of each other and of its steps."""
     length, parts, made = reply["tokens_evaluated"], (reply["cache_n"], reply["prompt_n"]), reply["steps"]
     whole = None in (length, *parts) or sum(parts) == length
-    own = all(reply[key] in (None, made) for key in ("predicted_n", "tokens_predicted"))
+    own = reply["predicted_n"] in (None, made) and reply["tokens_predicted"] in (None, made)
     return bool(whole and own and length in (None, len(body["prompt"])) and made <= body["n_predict"])
 
 
@@ -1651,7 +1694,7 @@ class Judge:
         self.run, self.server, self.ledger = run, server, run.ledger
         self.last: dict[str, Attempt] = {}
         self.results: dict[str, JSON] = {}  # of each complete trial the reply, or what its one-step replies joined to
-        self.found: dict[str, tuple[str, bool]] = {}  # what was judged before
+        self.found: dict[str, dict[str, tuple[str, bool]]] = {}  # what was judged before, of each unit or trial
         for unit in run.order:
             tried, skip = server.attempts.get(unit.id), server.skips.get(unit.id)
             if not tried or (skip and skip["n"] > tried[-1].since):
@@ -1681,24 +1724,25 @@ class Judge:
 
     def evidence(self, name: str) -> tuple[str, bool]:
         """Return why a unit is tainted (empty: it is not), and whether the evidence is weak."""
+        return self.once("unit", name, self.taint)
 
-        def taint() -> tuple[str, bool]:
-            checks = {"idle": self.idle, "accounting": self.accounting, "same server": self.same_server}
-            status = {check: judged(self.last[name]) for check, judged in checks.items()}
-            items = [(check, value != "failed") for check, value in status.items()]
-            return self.failing(*items, weak="weak" in status.values())
+    def taint(self, name: str) -> tuple[str, bool]:
+        """Judge what `evidence` returns."""
+        checks = {"idle": self.idle, "accounting": self.accounting, "same server": self.same_server}
+        status = {check: judged(self.last[name]) for check, judged in checks.items()}
+        items = [(check, value != "failed") for check, value in status.items()]
+        return self.failing(*items, weak="weak" in status.values())
 
-        return self.once("unit " + name, taint)
-
-    def once(self, key: str, judged: Callable[[], tuple[str, bool]]) -> tuple[str, bool]:
+    def once(self, what: str, name: str, judged: Callable[[str], tuple[str, bool]]) -> tuple[str, bool]:
         """Judge at the first time, and remember: the checks of a unit count once."""
-        if key not in self.found:
-            self.found[key] = judged()
-        return self.found[key]
+        found = self.found.setdefault(what, {})
+        if name not in found:
+            found[name] = judged(name)
+        return found[name]
 
-    def of_trial(self, what: str, trial: Trial, judged: Callable[[], tuple[str, bool]]) -> tuple[str, bool]:
+    def of_trial(self, what: str, trial: Trial, judged: Callable[[str], tuple[str, bool]]) -> tuple[str, bool]:
         """Judge a trial, and remember it where others refer to it."""
-        return self.once(what + trial.id, judged) if trial.id in self.references else judged()
+        return self.once(what, trial.id, judged) if trial.id in self.references else judged(trial.id)
 
     def idle(self, attempt: Attempt) -> str:
         """Judge whether nothing was going on before and after."""
@@ -1761,13 +1805,13 @@ class Judge:
                 return "failed"
         return "held"
 
-    def basic(self, trial: Trial) -> str:
+    def basic(self, name: str) -> tuple[str, bool]:
         """Return which item fails that every trial must prove (empty: none): cache off, slot as asked."""
+        trial = self.run.trials[name]
         replies = self.last[trial.unit].replies(trial)
         off = all(reply["cache_n"] == 0 and reply["prompt_n"] == reply["tokens_evaluated"] for reply in replies)
         pinned = all(reply["id_slot"] == trial.slot for reply in replies)
-        items = ("cache", trial.cache or off), ("slot", trial.slot < 0 or pinned)
-        return self.of_trial("trial ", trial, lambda: self.failing(*items))[0]
+        return self.failing(("cache", trial.cache or off), ("slot", trial.slot < 0 or pinned))
 
     def failing(self, *items: tuple[str, JSON], weak: bool = False) -> tuple[str, bool]:
         """Count the items of a proof; return the first that fails (or nothing), and whether the proof is weak."""
@@ -1776,23 +1820,25 @@ class Judge:
 
     def proof(self, trial: Trial) -> tuple[str, bool]:
         """Return which item of a trial's proof fails (empty: none), and whether the proof is weak."""
-        failed, condition = self.basic(trial), base(trial.condition)
-        reference = self.run.trials[trial.reference]
-        proofs = {"first_request": self.fresh, "restart": self.fresh, "idle_neighbour": self.beside}
+        failed, condition = self.of_trial("trial", trial, self.basic)[0], base(trial.condition)
         if failed:
             return failed, False
         if condition == "oversubscribed":
-            return self.once("wave " + trial.unit, lambda: self.crowded(trial.unit))
+            return self.once("wave", trial.unit, self.crowded)
         if condition.startswith("concurrent_") or condition == "wave_repeat":
-            units = [trial.unit] if condition != "wave_repeat" else [reference.unit, trial.unit]
-            waves = [self.once("wave " + unit, functools.partial(self.together, unit)) for unit in units]
-            return next((wave[0] for wave in waves if wave[0]), ""), any(wave[1] for wave in waves)
+            own = self.once("wave", trial.unit, self.together)
+            if condition != "wave_repeat":
+                return own
+            other = self.once("wave", self.run.trials[trial.reference].unit, self.together)
+            return other[0] or own[0], other[1] or own[1]
         if condition.startswith("cross_batch_"):
             return self.crossed(trial)
         if condition.startswith("cache_"):
             return self.cached(trial)
-        if condition in proofs:
-            return proofs[condition](trial)
+        if condition in ("first_request", "restart"):
+            return self.fresh(trial)
+        if condition == "idle_neighbour":
+            return self.beside(trial)
         if condition == "other_slot":
             return self.failing(("slot", trial.slot != 0))
         if condition == "prefill_vs_decode":
@@ -1903,14 +1949,14 @@ class Judge:
     def fate(self, trial: Trial) -> Fate:
         """Judge one measured trial: the first rule that applies."""
         attempt, reference = self.last.get(trial.unit), self.run.trials[trial.reference]
-        tried = [(attempt, trial.id), (self.last.get(reference.unit), reference.id)]
-        if any(one and name in one.unsupported for one, name in tried):
+        compared = self.last.get(reference.unit)
+        if (attempt and trial.id in attempt.unsupported) or (compared and reference.id in compared.unsupported):
             return Fate(trial, "unsupported")
         if self.for_slots(trial.unit):
             return Fate(trial, "vacuous", "slots")
         if not (trial.id in self.results and reference.id in self.results):
             return Fate(trial, "failed")
-        reasons = [reason for reason, _ in map(self.evidence, (trial.unit, reference.unit)) if reason]
+        reasons = [reason for reason in (self.evidence(trial.unit)[0], self.evidence(reference.unit)[0]) if reason]
         if not self.ledger.judge("canary", len(self.server.canaries) < 2):
             reasons.append("canary")
         if reasons:
@@ -1918,7 +1964,7 @@ class Judge:
         if self.crosstalk(trial):
             return Fate(trial, "cross-talk")
         failed, weak = self.proof(trial)
-        failed = failed or self.basic(reference)
+        failed = failed or self.of_trial("trial", reference, self.basic)[0]
         if failed:
             return Fate(trial, "vacuous", failed)
         own, other = self.results[trial.id], self.results[reference.id]
@@ -1938,7 +1984,7 @@ class Judge:
     def crosstalk(self, trial: Trial) -> bool:
         """Tell whether a reply belongs to another prompt."""
         both = trial, self.run.trials[trial.reference]
-        mixed_up = any(self.of_trial("echo ", one, functools.partial(self.misdirected, one))[0] for one in both)
+        mixed_up = any(self.of_trial("echo", one, self.misdirected)[0] for one in both)
         if trial.family != "control_prompt":
             own, said = self.fact_of(trial), self.results[trial.id]["logprob"]
             like = self.owners.get(said, [])
@@ -1946,15 +1992,16 @@ class Judge:
             mixed_up = not self.ledger.judge("other baseline", not other) or mixed_up
         return mixed_up
 
-    def misdirected(self, trial: Trial) -> tuple[str, bool]:
+    def misdirected(self, name: str) -> tuple[str, bool]:
         """Tell whether a reply echoes another prompt than the one that was sent."""
+        trial = self.run.trials[name]
         wanted = self.run.echo(self.server.label, trial.key)
         if wanted is None:
             self.ledger.unchecked["prompt echoes"] += 1
         if wanted is None or trial.prefixes:
             return "", False
         replies = self.last[trial.unit].replies(trial)
-        return self.failing(*(("prompt echo", reply["prompt_echo"] in (None, wanted)) for reply in replies))
+        return self.failing(*[("prompt echo", reply["prompt_echo"] in (None, wanted)) for reply in replies])
 
     def set_aside(self) -> None:
         """Set trials of waves aside whose slot does not agree with the baseline when alone."""
@@ -2378,8 +2425,7 @@ def compare(run: Run, mine: dict[str, JSON]) -> str:
     """Compare the findings computed here with the stored ones; return what was done, in words."""
     if not (run.root / "findings.json").exists():
         return "not there, nothing to compare"
-    theirs = decode(run.read("findings.json"), "findings.json", run.ledger)
-    known_format(theirs, "findings.json", run.ledger)
+    theirs = document(run, "findings.json")
     skipped = {f"instrument {label} {check}" for label, check in run.unread}
     skipped |= {f"cells {label} {condition}: witness" for label, condition in run.unread}
     said = theirs.get("instrument")
@@ -2423,8 +2469,7 @@ def identity(entry: JSON) -> str:
     return " ".join(str(entry[key]) for key in IDENTIFIERS if key in entry) if type(entry) is dict else repr(entry)
 
 
-# 11. Records of kind identity: two or more builds, full rows of the same prompts, verdicts by sets of digests.
-# ---------
+# 11. Records of kind identity: two or more builds, full rows of the same prompts, verdicts by sets of digests. --------
 
 for kind_name, kind_text in {
     "library": "name:str sha256:digest?",
@@ -2489,9 +2534,7 @@ class Gate:
         run, ledger, manifest = self.run, self.ledger, self.run.manifest
         require(manifest, KINDS["builds"], "manifest.json", ledger)
         ledger.need("files", "plan.json" in run.seal and "plan.json" not in run.omitted, "plan.json is left out")
-        run.plan = decode(run.read("plan.json"), "plan.json", ledger)
-        known_format(run.plan, "plan.json", ledger)
-        require(run.plan, KINDS["asked"], "plan.json", ledger)
+        run.plan = document(run, "plan.json", KINDS["asked"])
         ledger.hold("manifest", manifest["plan"] == "sha256:" + run.seal["plan.json"], "its plan is not plan.json")
         settle_registration(run)
         for names in ([one["label"] for one in manifest["builds"]], [one["cell"] for one in manifest["cells"]]):
@@ -2526,9 +2569,8 @@ class Gate:
             kind = str(line.get("line")) if type(line) is dict else ""
             ledger.need("shape", kind in IDENTITY_SHAPES, "{}: unknown kind {!r}", where, kind)
             require(line, IDENTITY_SHAPES[kind], where, ledger)
-            ledger.hold(
-                "chain", (line["n"], line["prev"][7:]) == (n, previous), "{}: broken from the one before", where
-            )
+            chained = (line["n"], line["prev"][7:]) == (n, previous)
+            ledger.hold("chain", chained, "{}: broken from the one before", where)
             ledger.hold("clock", line["at_ns"] >= clock, "{}: its time is before the line above", where)
             ledger.need("lines", (kind == "begin") == (n == 0), "{}: a {} line cannot stand here", where, kind)
             previous, clock = bare(raw), line["at_ns"]
@@ -2638,9 +2680,8 @@ def facing(old: Sitting, new: Sitting, name: str) -> tuple[JSON, JSON, int]:
 
 def device(path: JSON) -> str | None:
     """Return the kind of device that the weights lie on."""
-    kinds = [
-        GPUS[word] for name in (path or {"weights": ()})["weights"] for word in GPUS if name.lower().startswith(word)
-    ]
+    names = [name.lower() for name in (path or {"weights": ()})["weights"]]
+    kinds = [GPUS[word] for name in names for word in GPUS if name.startswith(word)]
     return (kinds or ["cpu"])[0] if path else None
 
 
@@ -2734,11 +2775,8 @@ def difference_of(gate: Gate, faced: JSON) -> JSON:
             rows[0], values[0] = rows[0] + 1, values[0] + len(places)
             at = places[0]
             first = {"prompt": name, "step": step, "token": at, "old": old[at], "new": new[at]}
-            found["first"] = found["first"] or {
-                **first,
-                "old_hex": "%08x" % bits[at][0],
-                "new_hex": "%08x" % bits[at][1],
-            }
+            first.update(old_hex="%08x" % bits[at][0], new_hex="%08x" % bits[at][1])
+            found["first"] = found["first"] or first
             found["begins"] = "prefill" if step == 0 else found["begins"]
             kept = [at for at in range(len(old)) if SENTINEL not in (old[at], new[at])]
             if not kept:
@@ -2779,10 +2817,8 @@ def pair_of(gate: Gate, old: JSON, new: JSON) -> dict[str, JSON]:
         ran = len(own) - own.count("NOT RUN")
         inherits = verdict == "IDENTICAL" and ran == len(own)
         families.append({"family": family, "verdict": verdict, "ran": ran, "cells": len(own), "inherits": inherits})
-    families += [
-        {"family": one["family"], "verdict": "NOT RUN", "ran": 0, "cells": 0, "inherits": None}
-        for one in manifest["not_run"]
-    ]
+    absent = {"verdict": "NOT RUN", "ran": 0, "cells": 0, "inherits": None}
+    families += [{"family": one["family"], **absent} for one in manifest["not_run"]]
     for one in families:
         one["reason"] = ""
     counts = Counter(one["verdict"] for one in families)
@@ -2842,17 +2878,13 @@ def judge_identity(run: Run, options: argparse.Namespace, report: dict[str, JSON
     pairs = [pair_of(gate, old, new) for old, new in zip(manifest["builds"], manifest["builds"][1:])]
     determinism = []
     for build in manifest["builds"]:
-        own = [
-            steady([gate.sittings.get((build["label"], cell["cell"], n)) for n in (0, 1)], sorted(cell["prompts"]))
-            for cell in manifest["cells"]
-        ]
+        both = ([gate.sittings.get((build["label"], cell["cell"], n)) for n in (0, 1)] for cell in manifest["cells"])
+        own = [steady(two, sorted(cell["prompts"])) for two, cell in zip(both, manifest["cells"])]
         numbers = {"identical": own.count(True), "not_identical": own.count(False), "unchecked": own.count(None)}
         determinism.append({"build": build["label"], **numbers})
     n, moved = len(gate.tried), sum(gate.tried.values())
-    instrument = [
-        {"check": name, "k": k, "n": n, "status": "held" if n and k == n else "failed" if n else "not available"}
-        for name, k in (("self", n), ("one_ulp", moved))
-    ]
+    known = {k: "held" if n and k == n else "failed" if n else "not available" for k in (n, moved)}
+    instrument = [{"check": name, "k": k, "n": n, "status": known[k]} for name, k in (("self", n), ("one_ulp", moved))]
     sound = all(row["status"] != "failed" for row in instrument)
     registration = manifest["registration"]
     status = registration["status"] if registration else "not registered"
@@ -2873,15 +2905,13 @@ def compare_identity(gate: Gate, mine: dict[str, JSON]) -> str:
     run, skipped = gate.run, set()
     if not (run.root / "findings.json").exists():
         return "not there, nothing to compare"
-    theirs = decode(run.read("findings.json"), "findings.json", run.ledger)
-    known_format(theirs, "findings.json", run.ledger)
+    theirs = document(run, "findings.json")
     if not gate.tried:
         skipped |= {f"instrument {identity(row)}" for row in mine["instrument"]}
     if gate.unread:
         for pair in mine["pairs"]:
             for cell in pair["cells"]:
-                where = f"pairs {identity(pair)}: cells {identity(cell)}"
-                skipped.add(f"{where}: difference")
+                skipped.add(f"pairs {identity(pair)}: cells {identity(cell)}: difference")
                 if False in (cell["old_repeats"], cell["new_repeats"]):
                     skipped.add(f"pairs {identity(pair)}")
         skipped |= {f"predictions {one['id']}" for one in run.predictions or [] if one["measure"] == "argmax"}
@@ -2911,10 +2941,8 @@ def show_identity(findings: JSON) -> None:
     for pair in findings["pairs"]:
         rows = [[one["verdict"], one["family"], f"{one['ran']}/{one['cells']}"] for one in pair["families"]]
         columns([["verdict", f"{pair['old']} against {pair['new']}", "cells ran"], *rows])
-    own = [
-        [one["build"], *(str(one[key]) for key in ("identical", "not_identical", "unchecked"))]
-        for one in findings["determinism"]
-    ]
+    names = ("build", "identical", "not_identical", "unchecked")
+    own = [[str(one[name]) for name in names] for one in findings["determinism"]]
     columns([["build", "repeats", "does not", "unchecked"], *own])
     columns([["cell", "classes of equal rows"], *([one["cell"], str(one["classes"])] for one in findings["classes"])])
     for one in findings["predictions"]:
@@ -3005,16 +3033,13 @@ class Capture(Run):
         def trial(unit: str, place: int, mode: str, *, rows: bool) -> Trial:
             one = members[place]
             slot, name = place if on_server else 0, f"{unit}/{one['id']}" if mode == "batch" else unit
-            made = Trial(
-                name, one["id"], unit, unit, "rows" if rows else "bare", mode, place, "", slot, of.model["rows"]
-            )
+            family, steps = "rows" if rows else "bare", of.model["rows"]
+            made = Trial(name, one["id"], unit, unit, family, mode, place, "", slot, steps)
             made.forced, made.key, made.group, made.support = True, one["id"], one["id"], not rows
             return made
 
-        units = []
-        for place, one in enumerate(members):
-            name = f"serial/{one['id']}"
-            units.append(Unit(name, name, "serial", [trial(name, place, "serial", rows=True)]))
+        names = [f"serial/{one['id']}" for one in members]
+        units = [Unit(name, name, "serial", [trial(name, at, "serial", rows=True)]) for at, name in enumerate(names)]
         for number in range(-(-len(members) // of.recorded) if on_server else 0):
             name, asking = f"batch/w{number}", range(number * of.recorded, (number + 1) * of.recorded)
             trials = [trial(name, place, "batch", rows=place in asking) for place in range(len(members))]
@@ -3069,11 +3094,8 @@ class Part(Capture):
         """Return a fact that was taken along; corpus and bounds stand in the check itself."""
         self.named_file("facts", wanted)
         known = self.packed["facts"].get(wanted)
-        return (
-            known
-            if known is not None or f"facts/{(wanted or '')[7:]}.json" not in self.whole.seal
-            else (self.whole.fact(wanted))
-        )
+        elsewhere = known is None and f"facts/{(wanted or '')[7:]}.json" in self.whole.seal
+        return self.whole.fact(wanted) if elsewhere else known
 
 
 class CaptureWalk(Walk):
@@ -3154,9 +3176,7 @@ def load_accuracy(run: Run) -> None:
     """Check manifest, plan and registration of a record of kind accuracy."""
     ledger, manifest = run.ledger, run.manifest
     check_manifest(run)
-    plan = decode(run.read("plan.json"), "plan.json", ledger)
-    known_format(plan, "plan.json", ledger)
-    run.plan = require(plan, KINDS["study"], "plan.json", ledger)
+    run.plan = document(run, "plan.json", KINDS["study"])
     ledger.need("shape", 0 < run.plan["recorded"] <= LEVEL_MAX, "plan.json: recorded {}", run.plan["recorded"])
     if isinstance(run, Part):
         run.predictions = run.whole.predictions
@@ -3181,9 +3201,7 @@ def check_corpus(run: Run, wanted: str) -> JSON:
     known_format(corpus, "the corpus", ledger)
     ledger.need("corpus", wanted == run.plan["corpus"], "the corpus is not the plan's")
     ledger.need("corpus", 0 < corpus["members"] <= LEVEL_MAX, "the corpus has {} members a group", corpus["members"])
-    places = [
-        (model, group, slot) for model in corpus["models"] for group in SPLITS for slot in range(corpus["members"])
-    ]
+    places = list(itertools.product(corpus["models"], SPLITS, range(corpus["members"])))
     found = [(one["model"], one["group"], one["slot"]) for one in corpus["sequences"]]
     ledger.need("corpus", sorted(found) == sorted(places), "not every model has every member of every group")
     lengths: dict[JSON, int] = {}
@@ -3337,17 +3355,13 @@ def judge_capture(run: Run, options: argparse.Namespace, report: dict[str, JSON]
     if refused:
         report["exit"], report["sentence"] = 3, f"inconclusive: {words}, {len(refused)} refused: {min(refused.items())}"
     elif line["reproduces"] is not None:
-        first = Part(
-            capture, require(capture.inflated(line["reproduces"]), KINDS["packed"], "the original", run.ledger)
-        )
+        packed = require(capture.inflated(line["reproduces"]), KINDS["packed"], "the original", run.ledger)
+        first = Part(capture, packed)
         run.ledger.need("captures", kind_of(first) == "accuracy", "the original is no capture")
         load_accuracy(first)
         CaptureWalk(first).walk()
         run.ledger.need("captures", first.order and not refusals_of(first), "the original is refused")
-        both = [
-            [one.rows_of("serial", place)["digests"] for place in range(len(one.of.members))]
-            for one in (first, capture)
-        ]
+        both = ([one.rows_of("serial", at)["digests"] for at in range(len(one.of.members))] for one in (first, capture))
         pairs = [pair for two in zip(*both) for pair in zip(*two)]
         same = sum(one == other for one, other in pairs)
         report["sentence"] += f", reproduces {same} of {len(pairs)} rows"
@@ -3380,10 +3394,8 @@ def check_bounds(run: Check) -> JSON:
         ledger.hold("captures", same, "{} {} {}: of another build than its other groups", model, group, side)
         knew = part.of.line["bounds"] == (named if side == "server" and group != "original" else None)
         ledger.hold("bounds", knew, "{} {} {}: captured under {}", model, group, side, part.of.line["bounds"])
-        refused = refusals_of(part)
-        ledger.need(
-            "captures", not refused, "{} {}: refused, and yet checked: {}", model, group, list(refused.items())[:1]
-        )
+        refused = list(refusals_of(part).items())[:1]
+        ledger.need("captures", not refused, "{} {}: refused, and yet checked: {}", model, group, refused)
     for model in models:
         ledger.need("bounds", model in bounds["models"], "there are no bounds for {}", model)
         check_model_bounds(run, bounds["models"][model], model, parts)
@@ -3506,13 +3518,8 @@ def accuracy_findings(run: Check, bounds: JSON) -> dict[str, JSON]:
 
 def foretold(prediction: JSON, cells: list[JSON]) -> dict[str, JSON]:
     """Evaluate one prediction on the cells that it speaks of."""
-    chosen = [
-        cell
-        for cell in cells
-        if (prediction["models"] == "*" or cell["model"] in prediction["models"])
-        and cell["group"] in prediction["groups"]
-        and cell["mode"] in prediction["modes"]
-    ]
+    chosen = [cell for cell in cells if prediction["models"] == "*" or cell["model"] in prediction["models"]]
+    chosen = [cell for cell in chosen if cell["group"] in prediction["groups"] and cell["mode"] in prediction["modes"]]
     values = [cell[prediction["measure"]] for cell in chosen]
     found = max(values, default=0.0) if prediction["measure"] in METRICS else sum(values)
     rows = sum(cell["rows"] for cell in chosen)
@@ -3733,10 +3740,8 @@ def dominated(row: JSON, rows: list[JSON]) -> bool:
 
     def merits(one: JSON) -> tuple[set[str], list[float]]:
         rates = [one[key]["per_second"] if one[key] else 0.0 for key in ("together", "solo")]
-        return {cell["condition"] for cell in one["cells"] if cell["status"] == "remedy"}, [
-            *rates,
-            -(one["memory_bytes"] or 0),
-        ]
+        cured = {cell["condition"] for cell in one["cells"] if cell["status"] == "remedy"}
+        return cured, [*rates, -(one["memory_bytes"] or 0)]
 
     names = set(row["setting"].split(" + "))
     cured, own = merits(row)
@@ -3812,9 +3817,7 @@ def judge_remedy(run: Run, options: argparse.Namespace, report: dict[str, JSON])
         setattr(whole, name, getattr(run, name))
     whole.manifest = require(run.manifest, KINDS["remedies"], "manifest.json", run.ledger)
     run.ledger.hold("manifest", whole.manifest["plan"] == "sha256:" + run.seal["plan.json"], "its plan is another")
-    plan = decode(run.read("plan.json"), "plan.json", run.ledger)
-    known_format(plan, "plan.json", run.ledger)
-    whole.plan = require(plan, KINDS["trying"], "plan.json", run.ledger)
+    whole.plan = document(run, "plan.json", KINDS["trying"])
     settle_registration(whole)
     RemedyWalk(whole).walk()
     held = {f"arms/{arm.line['arm']}" for arm in whole.arms}
@@ -3830,10 +3833,8 @@ def judge_remedy(run: Run, options: argparse.Namespace, report: dict[str, JSON])
     text = f"{len(whole.arms)} starts, {len(cured)} of {len(moved)} diverging conditions remedied"
     report["exit"], report["sentence"] = 0, f"sound: {text}"
     if not mine["sound"]:
-        report["exit"], report["sentence"] = (
-            3,
-            f"inconclusive: a start that has to prove something is not sound; {text}",
-        )
+        report["exit"] = 3
+        report["sentence"] = f"inconclusive: a start that has to prove something is not sound; {text}"
     elif options.demand and len(cured) < len(moved):
         report["exit"] = 1
 
@@ -3841,10 +3842,8 @@ def judge_remedy(run: Run, options: argparse.Namespace, report: dict[str, JSON])
 def show_remedy(findings: JSON) -> None:
     """Print what each setting did."""
     moved = [one["condition"] for one in findings["conditions"] if one["moved"]]
-    rows = [
-        ["*" if row["pareto"] else "", row["setting"], *(cell["status"] for cell in row["cells"])]
-        for row in findings["settings"]
-    ]
+    statuses = ([cell["status"] for cell in row["cells"]] for row in findings["settings"])
+    rows = [["*" * row["pareto"], row["setting"], *own] for row, own in zip(findings["settings"], statuses)]
     columns([["best", "setting", *moved], *rows])
     for one in findings["conditions"]:
         said = ", ".join(one["remedies"]) or "none"
@@ -3860,12 +3859,11 @@ def unsealed(run: Run) -> str:
     path = run.root / "history.jsonl"
     lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
     rest = lines.pop()
+    shapes = {**IDENTITY_SHAPES, **CHECK_SHAPES, **CAPTURE_SHAPES, **REMEDY_SHAPES}
     for n, raw in enumerate(lines):
         try:
             line = decode(raw + b"\n", "", Ledger())
-            require(
-                line, {**IDENTITY_SHAPES, **CHECK_SHAPES, **CAPTURE_SHAPES, **REMEDY_SHAPES}[line["line"]], "", Ledger()
-            )
+            require(line, shapes[line["line"]], "", Ledger())
         except (RefusedError, KeyError, TypeError, OverflowError, MemoryError):
             line = {"n": -1}
         if line["n"] != n or line["prev"] != previous:
@@ -3880,8 +3878,7 @@ def unsealed(run: Run) -> str:
 
 def kind_of(run: Run) -> str:
     """Read the manifest, and return which kind of record this is."""
-    run.manifest = decode(run.read("manifest.json"), "manifest.json", run.ledger)
-    known_format(run.manifest, "manifest.json", run.ledger)
+    run.manifest = document(run, "manifest.json")
     kind = run.manifest.get("kind")
     run.ledger.need("shape", type(kind) is str, "manifest.json: unexpected kind {!r}", kind)
     if kind not in JUDGES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import random
 import re
 import shutil
 import struct
@@ -18,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -1425,3 +1426,61 @@ def test_the_fast_test_of_a_line_says_what_the_slow_one_says(everything: Path) -
             said[slow] += 1
     assert set(examples) >= {"begin", "server", "snapshot", "wave", "invoke", "complete", "end"}
     assert min(said[True], said[False]) > len(examples)
+
+
+# Each a pattern in a line and what is put there: mostly the same value, otherwise written.
+SPELLINGS = (
+    *((rb'"n":', b'"n":' + space) for space in (b" ", b"\t", b"\r", b"\n")),
+    *((rb'"n":\d+', b'"n":' + number) for number in (b"-0", b"007", b"1.0", b"1e2", b"NaN", b"-Infinity", b"1e999")),
+    *((rb'"n":\d+', b'"n":' + b"9" * length) for length in (19, 20, 21, 5000)),
+    *((rb'_ms":[^,]+', b'_ms":' + number) for number in (b"0.10", b"1E-7", b"1e-07", b"-0.0", b"2", b"-0", b"NaN")),
+    *((rb'"(?=sha256:|server":)', b'"' + sign) for sign in (b" ", b"\x7f", b"\x01", b"\xc3\xa9", rb"\\u0061", rb"\\/")),
+    *((rb'"server":"', rb'"server":"' + sign) for sign in (b" ", b"\x7f", b"\x01", b"\xc3\xa9", rb"\\u0061", rb"\\/")),
+    *((rb'"server":"', rb'"server":"' + sign) for sign in (b"-0,", rb"\\\"", rb"\\ud83d\\ude00", rb"\\ud83d")),
+    (rb'("n":\d+)', rb"\1,\1"),
+    (rb'("steps":\d+)', rb"\1,\1"),
+    (rb'\{("at_ns":\d+),(.*)\}', rb"{\2,\1}"),
+    (rb'\{("above_zero":\d+),("cache_n":\w+)', rb"{\2,\1"),
+    (rb'"line":"(\w+)"', rb'"line":["\1"]'),
+    (rb'"line":"(\w+)"', b'"line":null'),
+    (rb"\}\n", b"} \n"),
+    (rb"\}\n", b"}x\n"),
+    (rb"\}\n", b"}"),
+    (rb"\}\n", b"\n"),
+    (rb".*", b""),
+    *((rb"[^\n]+", document) for document in (b"[]", b"null", b"{}", b'"x"', b"-0", b"1", b"[" * 100_000)),
+)
+
+
+def test_a_line_is_read_at_once_only_where_reading_it_step_by_step_would_say_the_same(everything: Path) -> None:
+    """A line of every sort, as it is, written otherwise, and with any byte another: value, refusal and counts."""
+    verifier = load()
+    lines = (everything / "history.jsonl").read_bytes().splitlines(keepends=True)
+    examples = list({json.loads(line)["line"]: line for line in lines}.values())
+    tests = {kind: verifier.fitting(shape) for kind, shape in verifier.SHAPES.items()}
+
+    def said(raw: bytes, fitting: JSON) -> JSON:
+        ledger = verifier.Ledger()
+        walk = SimpleNamespace(ledger=ledger, fitting=fitting, shapes=verifier.SHAPES)
+        try:
+            return json.dumps(verifier.Walk.read(walk, raw, "here")), dict(ledger.counts)
+        except verifier.RefusedError as refusal:
+            return refusal.args, dict(ledger.counts)
+
+    chance = random.Random(1)  # noqa: S311 - repeatable, not secret
+    others = [re.sub(pattern, new, raw, count=1) for raw in examples for pattern, new in SPELLINGS]
+    for raw in examples * 100:
+        at = chance.randrange(len(raw))
+        others.append(raw[:at] + bytes([chance.randrange(128)]) + raw[at + 1 :])
+    refused: Counter[bool] = Counter()
+    for raw in (*lines, *others):
+        found = said(raw, tests)
+        assert found == said(raw, {}), raw
+        refused[isinstance(found[0], tuple)] += 1
+    assert all(tests[kind](verifier.plain(raw)) for kind, raw in zip(map(kind_of, examples), examples, strict=True))
+    assert min(refused[True], refused[False]) > len(examples)
+
+
+def kind_of(raw: bytes) -> str:
+    """Return what sort of line it is."""
+    return str(json.loads(raw)["line"])
