@@ -1,8 +1,8 @@
 """One request in, one raw reply out: no retry, no redirect, no judgement.
 
 A `Client` holds one connection to one server. In go a method, a path and the exact bytes of a body, out comes an
-`Exchange`: status, headers, body, when the request left and when bytes arrived, or what failed. Nothing of
-httpx's defaults is leant on: no proxy or netrc of the environment, no redirect, explicit timeouts and limits.
+`Exchange`: status, headers, body, when the request left and when bytes arrived, or what failed. Requests and replies
+are httpx's, its client is left out: no proxy or netrc of the environment, no redirect, no cookie, no header of its own.
 """
 
 import asyncio
@@ -167,19 +167,18 @@ class Client:
             timeout_s: how long a whole exchange may take, in seconds.
         """
         # Bodies are kept as they came, so nobody on the way is invited to compress them.
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "determinism-audit"}
+        self._headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "Connection": "keep-alive",
+            "User-Agent": "determinism-audit",
+        }
         if address.key is not None:
-            headers["Authorization"] = f"Bearer {address.key}"
+            self._headers["Authorization"] = f"Bearer {address.key}"
         self.address = address
         self._timeout_s = timeout_s
         self._transport = Transport(tls=_tls(address), keepalive_s=KEEPALIVE_S)
-        self._http = httpx.AsyncClient(
-            transport=self._transport,
-            headers=headers,
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self._timeouts = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S).as_dict()
 
     async def __aenter__(self) -> Self:
         """Open the client."""
@@ -189,12 +188,13 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the connection."""
-        await self._http.aclose()
+        await self._transport.aclose()
 
     def prepare(self, method: str, path: str, body: bytes | None = None) -> httpx.Request:
-        """Build a request ahead of time, so that releasing it costs nothing."""
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        return self._http.build_request(method, self.address.url + path, content=body, headers=headers)
+        """Build a request; nothing that a client of httpx would add by itself is in it."""
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        extensions = {"timeout": self._timeouts}
+        return httpx.Request(method, self.address.url + path, headers=headers, content=body, extensions=extensions)
 
     async def get(self, path: str) -> Exchange:
         """Send a GET."""
@@ -218,7 +218,7 @@ class Client:
         status, headers, failure, last_byte_ns = None, {}, None, None
         try:
             async with asyncio.timeout(self._timeout_s):
-                response = await self._http.send(request, stream=True)
+                response = await self._transport.handle_async_request(request)
                 try:
                     status = response.status_code
                     headers = {name: mask.text(value) for name, value in response.headers.items()}

@@ -1,9 +1,9 @@
 """httpx over one connection, on which the last byte of a request can wait and then leave at once.
 
 httpx hands a request to httpcore, and httpcore hands bytes to a network stream. The stream here is httpcore's own but
-for one thing: a byte that is held has gone through all layers before its release, so that what is left to do then is a
-single write to the socket. In go requests of httpx, out come its responses; what breaks is told by exceptions of
-httpcore.
+for two things: head and body leave in one piece, and a byte that is held has gone through all layers before its
+release, so that what is left to do then is a single write to the socket. In go requests of httpx, out come its
+responses; what breaks is told by exceptions of httpcore.
 """
 
 import os
@@ -124,18 +124,27 @@ class _Network(httpcore.AsyncNetworkBackend):
 
 
 class _Stream(httpcore.AsyncNetworkStream):
-    """A stream of httpcore whose held bytes go past it, straight to the socket."""
+    """A stream of httpcore that sends a request in one piece, and held bytes past it, straight to the socket."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream, network: _Network) -> None:
-        self._stream, self._network = stream, network
+        self._stream, self._network, self._unsent = stream, network, b""
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's
+        # A server may refuse a request before it has all of it, so that what cannot be sent hides no answer.
+        with suppress(httpcore.WriteError):
+            await self._send(timeout)
         return await self._stream.read(max_bytes, timeout)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - httpcore's
         held, self._network.held = self._network.held, None
-        written = 0 if held is None else await self._write_at_release(buffer, held)
-        await self._stream.write(buffer[written:], timeout)
+        if held is not None:
+            await self._send(timeout)
+            buffer = buffer[await self._write_at_release(buffer, held) :]
+        self._unsent += buffer
+
+    async def _send(self, timeout: float | None) -> None:  # noqa: ASYNC109 - httpcore's
+        unsent, self._unsent = self._unsent, b""
+        await self._stream.write(unsent, timeout)
 
     async def _write_at_release(self, buffer: bytes, held: _Held) -> int:
         """Wait, write what the socket takes at the moment of release, and return how many bytes that was.
