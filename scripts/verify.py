@@ -872,7 +872,11 @@ FAMILIES = frozenset(CATALOGUE) - {"wave_repeat", "cache_cold", "cache_warm1", "
 REQUESTS_MAX, LEVEL_MAX = 1_500_000, 1_024
 
 
-@dataclass
+# A million objects with a dictionary each would be half a gigabyte; Python 3.9 has no other way.
+SLOTS: JSON = {"slots": True} if sys.version_info >= (3, 10) else {}
+
+
+@dataclass(**SLOTS)
 class Trial:
     """One trial: what is sent, and what its stream is compared with."""
 
@@ -898,7 +902,7 @@ class Trial:
     group: str = ""
 
 
-@dataclass
+@dataclass(**SLOTS)
 class Unit:
     """One solo trial or one wave."""
 
@@ -1017,7 +1021,7 @@ def blocks_of(plan: JSON, number: int, ledger: Ledger) -> Iterator[Block]:
 
 def reference_of(family: str, prompt: str) -> str:
     """Return the baseline that the trials of a family are compared with."""
-    return f"baseline/{'seeded' if family in SEEDED else 'greedy'}/{prompt}"
+    return sys.intern(f"baseline/{'seeded' if family in SEEDED else 'greedy'}/{prompt}")
 
 
 def wave_block(plan: JSON, entry: JSON, name: str, prompt: str, level: int, *, again: bool) -> Block:
@@ -1137,15 +1141,40 @@ class Kept:
     get = __getitem__
 
 
-KEPT: dict[str, JSON] = {name: tuple(KINDS[name]) for name in ("reply", "metrics")}
-KEPT["complete"] = ("failure", "last_byte_ns", "reply", "sent_ns")
-KEPT["snapshot"] = ("metrics", "n", "process", "props", "slots")
+class Answer:
+    """A complete line and its reply in one: the times of its own, and what very many replies have alike, kept once."""
+
+    __slots__ = ("alike", "last_byte_ns", "predicted_ms", "prompt_ms", "sent_ns")
+
+    def __init__(self, line: dict[str, JSON], known: dict[JSON, JSON]) -> None:
+        reply: JSON = line["reply"] or {}
+        self.last_byte_ns, self.sent_ns = line["last_byte_ns"], line["sent_ns"]
+        self.prompt_ms, self.predicted_ms = reply.get("prompt_ms"), reply.get("predicted_ms")
+        self.alike: JSON = VALUES["reply"](reply) if reply else None
+        if reply and reply["rows"] is None and reply["joined"] is None:  # else it has no hash
+            self.alike = known.setdefault(self.alike, self.alike)
+
+    def __getitem__(self, name: str) -> JSON:
+        place = ALIKE.get(name)
+        return getattr(self, name) if place is None else self.alike[place]
+
+    get = __getitem__
+
+    @property
+    def reply(self) -> JSON:
+        """The reply: itself, or None where the request failed."""
+        return None if self.alike is None else self
+
+
+KEPT: dict[str, JSON] = {"metrics": tuple(KINDS["metrics"]), "snapshot": ("metrics", "n", "process", "props", "slots")}
+KEPT["reply"] = tuple(name for name in KINDS["reply"] if name not in Answer.__slots__)
 PLACES = {what: {name: place for place, name in enumerate(names)} for what, names in KEPT.items()}
 VALUES = {what: operator.itemgetter(*names) for what, names in KEPT.items()}
+ALIKE = PLACES["reply"]
 ASKED = operator.itemgetter("server", "trial", "unit", "attempt", "part")
 
 
-@dataclass
+@dataclass(**SLOTS)
 class Attempt:
     """One try at a unit: its lines."""
 
@@ -1158,13 +1187,13 @@ class Attempt:
     earlier: JSON = None  # the server's snapshot before `before`
     wave: bool = False
     invokes: dict[Key, int] = field(default_factory=dict)  # the number of each invoke line
-    completes: dict[Key, JSON] = field(default_factory=dict)
+    completes: dict[Key, Answer] = field(default_factory=dict)
     unsupported: set[str] = field(default_factory=set)
 
     def replies(self, trial: Trial) -> list[JSON]:
         """Return the replies of a trial, part by part; a shorter list where one is missing or failed."""
         lines = [self.completes.get((trial.id, part)) for part in range(trial.parts)]
-        return [line["reply"] for line in lines if line is not None and line["reply"] is not None]
+        return [line for line in lines if line is not None and line.alike is not None]
 
     def complete(self, trial: Trial) -> bool:
         """Tell whether every part of a trial has a reply."""
@@ -1362,7 +1391,7 @@ class Walk:
             sent.setdefault(name, []).append(line)
         for trial in attempt.unit.trials if attempt else ():
             lines = sent.get(trial.id, [])
-            whole = len(lines) == trial.parts or (lines and lines[-1]["failure"])
+            whole = len(lines) == trial.parts or (lines and lines[-1].reply is None)
             self.ledger.hold("pairs", whole, "{} sent {} of {} requests", trial.id, len(lines), trial.parts)
 
     def on_skip(self, line: JSON, server: Server) -> None:
@@ -1410,7 +1439,7 @@ class Walk:
         alone = not self.open or (unit.wave and self.waiting.keys() == {unit.id})
         placed = attempt.wave == unit.wave and server.lines and attempt.after is None
         ledger.hold("pairs", alone and placed and key not in self.open, "line {}: an invoke cannot stand here", self.n)
-        attempt.invokes[key], self.open[key] = line["n"], line
+        attempt.invokes[key], self.open[key], line["key"] = line["n"], line, key
         self.waiting[unit.id] += 1
         self.run.named_file("facts", line["request"])
         wanted, _, complete = self.bodies[key] = self.request(server, trial, line["part"])
@@ -1448,16 +1477,15 @@ class Walk:
         if reply is not None:
             for name in ("logprob", "token", "settings", "prompt_echo", "model", "stop_type"):
                 reply[name] = self.known.setdefault(reply[name], reply[name])  # equal strings are one object
-            line["reply"] = Kept(reply, "reply")
-        attempt.completes[self.run.trials[line["trial"]].id, line["part"]] = Kept(line, "complete")
+        attempt.completes[invoke["key"]] = answer = Answer(line, self.known)
         if failure is not None:
             self.run.named_file("bodies", failure["body"])
             return
         ledger.hold("clock", None not in times, "line {}: a reply without its times", self.n)
         ledger.hold("pairs", line["status"] == 200, "line {}: a reply of status {}", self.n, line["status"])
-        self.reply(line, reply, server, attempt)
+        self.reply(line, reply, server, attempt, answer)
 
-    def reply(self, line: JSON, reply: JSON, server: Server, attempt: Attempt) -> None:
+    def reply(self, line: JSON, reply: JSON, server: Server, attempt: Attempt, answer: Answer) -> None:
         """Check a reply's digests and counts against the store, and its echo against the request."""
         run, ledger, trial = self.run, self.ledger, self.run.trials[line["trial"]]
         if trial.family in ("canary", "rows"):
@@ -1465,7 +1493,7 @@ class Walk:
             server.canaries.add(reply["rows"]["file"])
         else:
             ledger.need("streams", reply["logprob"] and not reply["rows"], "line {}: no stream, or rows", self.n)
-            server.replies[trial.id] = line["reply"]
+            server.replies[trial.id] = answer
             check_stream(run, reply, n_probs_of(run, server, trial), f"line {self.n}")
             server.files.add(reply["logprob"])
         whole = trial.prefixes and attempt.complete(trial)
@@ -1667,15 +1695,14 @@ def printed(text: str) -> float | None:
     return None if number is None else float(number[0])
 
 
-def window(line: JSON) -> Window | None:
+def window(line: Answer | None) -> Window | None:
     """Return the processing window of a complete line, or None where it cannot be known."""
-    reply = line["reply"] if line else None
-    if reply is None or None in (reply["prompt_ms"], reply["predicted_ms"], line["last_byte_ns"]):
+    if line is None or None in (line.prompt_ms, line.predicted_ms, line.last_byte_ns):
         return None
-    end, spent = float(line["last_byte_ns"]), (reply["prompt_ms"] + reply["predicted_ms"]) * MS
-    if end - spent < line["sent_ns"]:
+    end, spent = float(line.last_byte_ns), (line.prompt_ms + line.predicted_ms) * MS
+    if end - spent < line.sent_ns:
         return None  # the server cannot have begun before it was asked
-    return Window(end - spent, end, reply["prompt_ms"] * MS, reply["predicted_ms"] * MS)
+    return Window(end - spent, end, line.prompt_ms * MS, line.predicted_ms * MS)
 
 
 def classes(results: dict[str, JSON], level: str) -> dict[str, int]:
@@ -1762,7 +1789,7 @@ class Judge:
 
     def accounting(self, attempt: Attempt) -> str:
         """Judge whether the server counted our own tokens and no others."""
-        replies = [line["reply"] for line in attempt.completes.values()]
+        replies = [line.reply for line in attempt.completes.values()]
         if len(replies) < len(attempt.invokes) or None in replies or not attempt.before or not attempt.after:
             return "failed"
         before, after = attempt.before["metrics"], attempt.after["metrics"]
@@ -1848,13 +1875,13 @@ class Judge:
             return self.failing(("ids", same), ("prefix", growing or not trial.prefixes))
         return "", False
 
-    def lines_of(self, unit: str) -> list[JSON]:
+    def lines_of(self, unit: str) -> list[Answer | None]:
         """Return the complete lines of a wave, in the order of its members."""
         return [self.last[unit].completes.get((trial.id, 0)) for trial in self.run.units[unit].trials]
 
     def slots_of(self, unit: str) -> set[int]:
         """Return the slots that the replies of a wave name."""
-        return {line["reply"]["id_slot"] for line in self.lines_of(unit) if line and line["reply"]} - {None}
+        return {line["id_slot"] for line in self.lines_of(unit) if line and line.reply} - {None}
 
     def together(self, unit: str) -> tuple[str, bool]:
         """Prove that all members of a wave were worked on at once."""
@@ -3679,13 +3706,13 @@ def speeds_of(audit: Run, server: Server) -> tuple[tuple[int, int], tuple[int, i
     solo, together = [0, 0], [0, 0]
     for unit in audit.order:
         lines = [line for tried in server.attempts.get(unit.id, []) for line in tried.completes.values()]
-        lines = [line for line in lines if line["reply"]]
+        lines = [line for line in lines if line.reply]
         condition = unit.trials[0].condition
         if condition in ("baseline", "repeat_greedy") and not unit.trials[0].seeded:
-            solo[0] += sum(line["reply"]["steps"] for line in lines)
+            solo[0] += sum(line["steps"] for line in lines)
             solo[1] += sum(line["last_byte_ns"] - line["sent_ns"] for line in lines)
         elif levels and condition == f"concurrent_greedy_c{max(levels)}" and len(lines) == len(unit.trials):
-            together[0] += sum(line["reply"]["steps"] for line in lines)
+            together[0] += sum(line["steps"] for line in lines)
             together[1] += max(line["last_byte_ns"] for line in lines) - min(line["sent_ns"] for line in lines)
     return (solo[0], solo[1]), (together[0], together[1])
 

@@ -63,7 +63,7 @@ BANS = {
 
 LINES_MAX = 350
 # The verifier is one file by design: it is copied to where nothing is installed.
-LINES_MAX_BY_FILE = {"scripts/verify.py": 4090}
+LINES_MAX_BY_FILE = {"scripts/verify.py": 4115}
 
 
 @dataclass(frozen=True)
