@@ -190,7 +190,7 @@ class Client:
         """Close the connection."""
         await self._transport.aclose()
 
-    def prepare(self, method: str, path: str, body: bytes | None = None) -> httpx.Request:
+    def _request(self, method: str, path: str, body: bytes | None = None) -> httpx.Request:
         """Build a request; nothing that a client of httpx would add by itself is in it."""
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         extensions = {"timeout": self._timeouts}
@@ -198,14 +198,14 @@ class Client:
 
     async def get(self, path: str) -> Exchange:
         """Send a GET."""
-        return await self.send(self.prepare("GET", path))
+        return await self._send(self._request("GET", path))
 
     async def post(self, path: str, body: bytes, *, sink: Sink | None = None, hold: Hold | None = None) -> Exchange:
         """Send a POST with exactly these bytes, of which the last one waits for `hold` where that is given."""
-        return await self.send(self.prepare("POST", path, body), sink=sink, hold=hold)
+        return await self._send(self._request("POST", path, body), sink=sink, hold=hold)
 
-    async def send(self, request: httpx.Request, *, sink: Sink | None = None, hold: Hold | None = None) -> Exchange:
-        """Send a prepared request once.
+    async def _send(self, request: httpx.Request, *, sink: Sink | None = None, hold: Hold | None = None) -> Exchange:
+        """Send a request once.
 
         A reply of status 200 goes into `sink` where one is given, and only its beginning is kept; otherwise the whole
         body is kept, up to BODY_BYTES_MAX. A ReplyError of the sink ends the reply and is the exchange's failure.

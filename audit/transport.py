@@ -47,7 +47,7 @@ class Transport(httpx.AsyncBaseTransport):
 
         A server begins no request before it has the whole of it.
         """
-        request.stream = _LastByteHeld(request.content, self._network, _Held(hold, note))
+        request.stream = _LastByteHeld(request.content, self._network, hold, note)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return when the head of the reply is there."""
@@ -86,22 +86,15 @@ class _Body(httpx.AsyncByteStream):
         await self._reply.aclose()
 
 
-class _Held:
-    """What the next bytes to be written wait for, and who is told when they leave."""
-
-    def __init__(self, hold: Hold, note: Callable[[], None]) -> None:
-        self.hold, self.note = hold, note
-
-
 class _LastByteHeld(httpx.AsyncByteStream):
-    """A body of which the last byte is held by the network."""
+    """A body of which the network holds the last byte: what that waits for, and who is told when it leaves."""
 
-    def __init__(self, body: bytes, network: "_Network", held: _Held) -> None:
-        self._body, self._network, self._held = body, network, held
+    def __init__(self, body: bytes, network: "_Network", hold: Hold, note: Callable[[], None]) -> None:
+        self._body, self._network, self.hold, self.note = body, network, hold, note
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._body[:-1]
-        self._network.held = self._held
+        self._network.held = self
         yield self._body[-1:]
 
 
@@ -109,7 +102,7 @@ class _Network(httpcore.AsyncNetworkBackend):
     """Connects as httpcore does; `held` is for the next bytes that are written."""
 
     def __init__(self) -> None:
-        self.held: _Held | None = None
+        self.held: _LastByteHeld | None = None
         self._backend = httpcore.AnyIOBackend()
 
     async def connect_tcp(
@@ -146,7 +139,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         unsent, self._unsent = self._unsent, b""
         await self._stream.write(unsent, timeout)
 
-    async def _write_at_release(self, buffer: bytes, held: _Held) -> int:
+    async def _write_at_release(self, buffer: bytes, held: _LastByteHeld) -> int:
         """Wait, write what the socket takes at the moment of release, and return how many bytes that was.
 
         Whatever was written before has left: a write of the stream ends when its buffer is empty. Encrypted bytes are
